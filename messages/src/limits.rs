@@ -1,0 +1,35 @@
+//! Every bound that both sides of the link must agree on, in one place, each with its reason.
+
+/// Longest text of one user message, in bytes: larger ones are refused at the door, before the inbox.
+pub const USER_MESSAGE_BYTES: usize = 256 * 1024;
+
+/// Longest tool output kept in the log and shown to the model, in bytes of JSON; the rest is cut and the cut is said.
+pub const TOOL_OUTPUT_BYTES: usize = 64 * 1024;
+
+/// Longest tool input a model may propose, in bytes of JSON: a file's content travels in it.
+pub const TOOL_INPUT_BYTES: usize = 1024 * 1024;
+
+/// Longest text a model may answer with, in bytes.
+pub const MODEL_TEXT_BYTES: usize = 512 * 1024;
+
+/// Most tool calls accepted from one model answer.
+pub const TOOL_CALLS_PER_ANSWER: usize = 32;
+
+/// Longest canonical form of one event, in bytes: the sum of its parts (a tool input, or a model's text with its calls)
+/// and room for escapes.
+pub const EVENT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Longest frame on the link, in bytes. A heartbeat carries at least one event of the largest size and its envelope.
+pub const FRAME_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Bytes of events put into one heartbeat, unless a single event is larger.
+pub const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Events put into one heartbeat.
+pub const BATCH_EVENTS: usize = 256;
+
+/// User messages waiting in one agent's queue before new ones are refused (`choir §7.1`).
+pub const USER_QUEUE: usize = 64;
+
+/// Times a turn may be resumed after a crash before it is set aside as failed.
+pub const RESUMES_PER_MESSAGE: u32 = 5;

@@ -1,0 +1,23 @@
+//! Every mailbox: one enum a component, each variant with its meaning. Actors know each other by these types only.
+
+mod arbiter;
+mod edge;
+mod executor;
+mod journal;
+mod locks;
+mod models;
+mod replicator;
+
+pub use arbiter::{ArbiterMsg, Proposal, ProposalRefused};
+pub use edge::EdgeMsg;
+pub use executor::{Execution, ExecutorMsg};
+pub use journal::{Appended, JournalError, JournalMsg, JournalStatus};
+pub use locks::{Acquire, HeldLock, LockRefused, LockTable, LocksMsg};
+pub use models::ModelsMsg;
+pub use replicator::{LinkState, ReplicatorMsg, ReplicatorStatus};
+
+/// A mailbox's message type.
+pub trait Mail: Send + 'static {
+    /// The variant's name, for the live tree, spans and logs. Never payload.
+    fn label(&self) -> &'static str;
+}
