@@ -32,4 +32,7 @@ pub const BATCH_EVENTS: usize = 256;
 pub const USER_QUEUE: usize = 64;
 
 /// Times a turn may be resumed after a crash before it is set aside as failed.
-pub const RESUMES_PER_MESSAGE: u32 = 5;
+pub const RESUMES_PER_MESSAGE: u32 = 3;
+
+/// Events that may wait for the host in the agent's journal; beyond it nothing new is taken until the link is back.
+pub const UNACKNOWLEDGED_EVENTS: u64 = 10_000;

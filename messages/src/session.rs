@@ -13,6 +13,7 @@
 //! 6. A message is closed as answered or failed only when none of its calls is open.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +151,8 @@ pub struct TurnView {
     pub message: MessageId,
     /// Times it was resumed after a crash.
     pub resumes: u32,
+    /// Answers the model gave in this turn.
+    pub model_calls: u32,
     /// Calls of the model's latest answer, in order.
     pub calls: Vec<CallView>,
     /// Whether it is over but for its closing.
@@ -196,7 +199,7 @@ pub struct SessionView {
     /// The turn of the first, if any.
     pub turn: Option<TurnView>,
     /// What the model is shown, without the current turn's unpaired calls.
-    pub transcript: Vec<Turn>,
+    pub transcript: Vec<Arc<Turn>>,
     /// Counters.
     pub spent: Spent,
     /// Instructions waiting until no call is open.
@@ -280,7 +283,10 @@ impl SessionView {
                 self.queue.push_back(QueuedMessage { message: *message, text: text.clone() });
                 self.begin_turn();
             }
-            EventBody::TurnResumed { message } => self.working_on(*message)?.resumes += 1,
+            EventBody::TurnResumed { message } => {
+                let turn = self.working_on(*message)?;
+                turn.resumes = turn.resumes.saturating_add(1);
+            }
             EventBody::ModelOutput { message, text, calls, usage, .. } => {
                 let turn = self.working_on(*message)?;
                 if turn.end != TurnEnd::Open || turn.calls.iter().any(CallView::is_open) {
@@ -299,15 +305,16 @@ impl SessionView {
                         stage: CallStage::Proposed,
                     })
                     .collect();
+                turn.model_calls = turn.model_calls.saturating_add(1);
                 if calls.is_empty() {
                     turn.end = TurnEnd::Answer(text.clone().unwrap_or_default());
                 }
                 self.spent.model_calls = self.spent.model_calls.saturating_add(1);
                 self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
-                self.transcript.push(Turn::Assistant {
+                self.transcript.push(Arc::new(Turn::Assistant {
                     text: text.clone(),
                     calls: calls.iter().map(|(_, call)| call.clone()).collect(),
-                });
+                }));
             }
             EventBody::ModelFailed { message, failure, .. } => {
                 let turn = self.working_on(*message)?;
@@ -394,9 +401,14 @@ impl SessionView {
             return;
         }
         if let Some(first) = self.queue.front() {
-            self.turn =
-                Some(TurnView { message: first.message, resumes: 0, calls: Vec::new(), end: TurnEnd::Open });
-            self.transcript.push(Turn::User(first.text.clone()));
+            self.turn = Some(TurnView {
+                message: first.message,
+                resumes: 0,
+                model_calls: 0,
+                calls: Vec::new(),
+                end: TurnEnd::Open,
+            });
+            self.transcript.push(Arc::new(Turn::User(first.text.clone())));
         }
     }
 
@@ -409,7 +421,8 @@ impl SessionView {
         for call in std::mem::take(&mut turn.calls) {
             if let CallStage::Done { outcome } = call.stage {
                 let content = result_text(&outcome);
-                self.transcript.push(Turn::ToolResult { provider_id: call.call.provider_id, content });
+                self.transcript
+                    .push(Arc::new(Turn::ToolResult { provider_id: call.call.provider_id, content }));
             }
         }
         self.place_injections();
@@ -418,7 +431,7 @@ impl SessionView {
     fn place_injections(&mut self) {
         if self.turn.as_ref().is_none_or(|turn| turn.calls.is_empty()) {
             for text in self.injections.drain(..) {
-                self.transcript.push(Turn::User(text));
+                self.transcript.push(Arc::new(Turn::User(text)));
             }
         }
     }
@@ -435,7 +448,8 @@ impl SessionView {
             }
             if outcome != MessageOutcome::Answered {
                 // The model must know why its user got no answer; else the next turn reads as if it had given one.
-                self.transcript.push(Turn::Assistant { text: Some(format!("[{text}]")), calls: Vec::new() });
+                self.transcript
+                    .push(Arc::new(Turn::Assistant { text: Some(format!("[{text}]")), calls: Vec::new() }));
             }
             self.turn = None;
         } else if matches!(outcome, MessageOutcome::Answered) {
@@ -449,26 +463,21 @@ impl SessionView {
     }
 
     /// Drops whole turns from the front of the transcript until it is within its bounds. Only called between turns, so
-    /// no call is ever parted from its result.
+    /// no call is ever parted from its result. A single turn beyond the bounds is dropped whole.
     fn trim(&mut self) {
-        let mut bytes: usize = self.transcript.iter().map(turn_bytes).sum();
+        let mut bytes: usize = self.transcript.iter().map(|turn| turn_bytes(turn)).sum();
         let mut entries = self.transcript.len();
         let mut cut = 0;
-        for (at, turn) in self.transcript.iter().enumerate() {
-            if matches!(turn, Turn::User(_)) {
-                if entries <= TRANSCRIPT_ENTRIES && bytes <= TRANSCRIPT_BYTES {
+        while entries > TRANSCRIPT_ENTRIES || bytes > TRANSCRIPT_BYTES {
+            // The rest is still too long: drop up to the next user's message, or everything.
+            loop {
+                let Some(dropped) = self.transcript.get(cut) else { break };
+                bytes -= turn_bytes(dropped);
+                entries -= 1;
+                cut += 1;
+                if self.transcript.get(cut).is_none_or(|next| matches!(**next, Turn::User(_))) {
                     break;
                 }
-                cut = at;
-            }
-            entries -= 1;
-            bytes -= turn_bytes(turn);
-            if at + 1 == self.transcript.len()
-                && (self.transcript.len() - cut > TRANSCRIPT_ENTRIES || {
-                    self.transcript[cut..].iter().map(turn_bytes).sum::<usize>() > TRANSCRIPT_BYTES
-                })
-            {
-                cut = self.transcript.len();
             }
         }
         self.transcript.drain(..cut);

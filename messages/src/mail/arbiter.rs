@@ -8,7 +8,7 @@ use crate::id::{InvocationId, MessageId, ModelCallId};
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::reply::ReplyTo;
 use crate::tool::{Lane, Replay, ToolOutcome};
-use crate::wire::{SignalAck, SignalRequest};
+use crate::wire::{AgentSettings, SignalAck, SignalRequest};
 
 /// What the arbiter is told.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub enum ArbiterMsg {
         /// The events it became, or why not.
         reply: ReplyTo<Result<Vec<Arc<Event>>, ProposalRefused>>,
     },
+    /// New settings: budgets are enforced here, before anything is committed.
+    Settings(Box<AgentSettings>),
     /// The lock manager's answer for a call.
     Locked {
         /// The call.
@@ -112,6 +114,7 @@ impl Mail for ArbiterMsg {
         match self {
             Self::Signal { .. } => "signal",
             Self::Propose { .. } => "propose",
+            Self::Settings(_) => "settings",
             Self::Locked { .. } => "locked",
             Self::Prepared { .. } => "prepared",
             Self::Executed { .. } => "executed",

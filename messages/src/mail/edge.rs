@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Mail;
+use super::{Mail, ProposalRefused};
 use crate::event::Event;
 use crate::id::ModelCallId;
 use crate::model::{ModelAnswer, ModelFailure};
@@ -31,6 +31,11 @@ pub enum EdgeMsg {
         /// For how long, in milliseconds.
         wait_ms: u64,
     },
+    /// The arbiter's answer to a proposal.
+    Proposed {
+        /// The events it became, or why not.
+        result: Result<Vec<Arc<Event>>, ProposalRefused>,
+    },
     /// New settings.
     Settings(Box<AgentSettings>),
     /// Finish what is at a safe point and take up nothing new.
@@ -53,6 +58,7 @@ impl Mail for EdgeMsg {
             Self::Committed { .. } => "committed",
             Self::Answered { .. } => "answered",
             Self::Limited { .. } => "limited",
+            Self::Proposed { .. } => "proposed",
             Self::Settings(_) => "settings",
             Self::Drain { .. } => "drain",
             Self::Status { .. } => "status",

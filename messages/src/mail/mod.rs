@@ -7,6 +7,7 @@ mod journal;
 mod locks;
 mod models;
 mod replicator;
+mod uplink;
 
 pub use arbiter::{ArbiterMsg, Proposal, ProposalRefused};
 pub use edge::EdgeMsg;
@@ -15,6 +16,7 @@ pub use journal::{Appended, JournalError, JournalMsg, JournalStatus};
 pub use locks::{Acquire, HeldLock, LockRefused, LockTable, LocksMsg};
 pub use models::ModelsMsg;
 pub use replicator::{LinkState, ReplicatorMsg, ReplicatorStatus};
+pub use uplink::{Restored, UplinkEnd, UplinkMsg};
 
 /// A mailbox's message type.
 pub trait Mail: Send + 'static {

@@ -93,6 +93,12 @@ pub enum SignalRefused {
         /// Which.
         which: String,
     },
+    /// The text is larger than a message may be.
+    #[error("the message is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// Not while starting, stopping or recovering; the same signal may be sent again.
     #[error("the agent is not ready")]
     NotReady,
