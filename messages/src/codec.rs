@@ -34,6 +34,11 @@ pub fn encode<T: Serialize>(value: &T, limit: u64) -> Result<Vec<u8>, CodecError
     options(limit).serialize(value).map_err(|e| explain(&e, limit))
 }
 
+/// How many bytes a value takes when encoded.
+pub fn encoded_len<T: Serialize>(value: &T) -> Result<u64, CodecError> {
+    options(u64::MAX).serialized_size(value).map_err(|_| CodecError::Malformed)
+}
+
 /// The value of these bytes, which must be used up to the last.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<T, CodecError> {
     if bytes.len() as u64 > limit {

@@ -470,8 +470,7 @@ impl SessionView {
         let mut cut = 0;
         while entries > TRANSCRIPT_ENTRIES || bytes > TRANSCRIPT_BYTES {
             // The rest is still too long: drop up to the next user's message, or everything.
-            loop {
-                let Some(dropped) = self.transcript.get(cut) else { break };
+            while let Some(dropped) = self.transcript.get(cut) {
                 bytes -= turn_bytes(dropped);
                 entries -= 1;
                 cut += 1;

@@ -16,7 +16,7 @@ pub use journal::{Appended, JournalError, JournalMsg, JournalStatus};
 pub use locks::{Acquire, HeldLock, LockRefused, LockTable, LocksMsg};
 pub use models::ModelsMsg;
 pub use replicator::{LinkState, ReplicatorMsg, ReplicatorStatus};
-pub use uplink::{Restored, UplinkEnd, UplinkMsg};
+pub use uplink::{CurrentSettings, Greeted, Restored, UplinkEnd, UplinkMsg};
 
 /// A mailbox's message type.
 pub trait Mail: Send + 'static {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Mail;
-use crate::event::Event;
+use crate::event::{Event, Head};
 use crate::reply::ReplyTo;
 use crate::secret::Secret;
 use crate::session::SessionView;
@@ -51,7 +51,7 @@ pub enum UplinkMsg {
         /// On which attempt's link.
         attempt: u64,
         /// What the host said.
-        result: Result<Box<Restored>, LinkError>,
+        result: Result<Box<Greeted>, LinkError>,
     },
     /// A link broke.
     Lost {
@@ -60,8 +60,15 @@ pub enum UplinkMsg {
     },
     /// A new configuration was fetched.
     Fetched {
-        /// The settings, if newer.
-        result: Result<Option<Box<AgentSettings>>, LinkError>,
+        /// The settings, if newer, and the model's key.
+        result: Result<Option<CurrentSettings>, LinkError>,
+    },
+    /// Tell the replicator how the link stands. The replicator asks at each start.
+    Attach,
+    /// The configuration in force, for whoever starts or starts again.
+    Current {
+        /// The settings and the model's key, once the host has been reached.
+        reply: ReplyTo<Option<CurrentSettings>>,
     },
     /// The host's verdict, met elsewhere, ends this process.
     End(UplinkEnd),
@@ -86,6 +93,20 @@ pub enum UplinkEnd {
     Version,
 }
 
+/// The settings in force and the model's key, if it needs one and the host has it.
+pub type CurrentSettings = (Box<AgentSettings>, Option<Secret>);
+
+/// A hello's result.
+#[derive(Debug, Clone)]
+pub struct Greeted {
+    /// The head that was said: [`Head::START`] when the whole log was asked for.
+    pub from: Head,
+    /// What is durable on the host.
+    pub durable: Head,
+    /// What came back.
+    pub restored: Restored,
+}
+
 /// A session as the host has it.
 #[derive(Debug, Clone)]
 pub struct Restored {
@@ -95,6 +116,8 @@ pub struct Restored {
     pub tail: Vec<Event>,
     /// The configuration in force.
     pub settings: AgentSettings,
+    /// The key of the configured model, if it needs one and the host has it.
+    pub key: Option<Secret>,
 }
 
 impl Mail for UplinkMsg {
@@ -108,6 +131,8 @@ impl Mail for UplinkMsg {
             Self::Greeted { .. } => "greeted",
             Self::Lost { .. } => "lost",
             Self::Fetched { .. } => "fetched",
+            Self::Attach => "attach",
+            Self::Current { .. } => "current",
             Self::End(_) => "end",
             Self::Retry => "retry",
         }
