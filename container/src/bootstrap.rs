@@ -23,8 +23,9 @@ pub async fn read<R: AsyncRead + Unpin>(input: &mut BufReader<R>) -> Result<Boot
         Ok(Ok(_)) if line.last() != Some(&b'\n') => return Err(wrong("the line is too long or cut")),
         Ok(Ok(_)) => {}
     }
-    let bootstrap: Bootstrap = serde_json::from_slice(&line)
-        .map_err(|error| wrong(&format!("not a bootstrap ({:?} at column {})", error.classify(), error.column())))?;
+    let bootstrap: Bootstrap = serde_json::from_slice(&line).map_err(|error| {
+        wrong(&format!("not a bootstrap ({:?} at column {})", error.classify(), error.column()))
+    })?;
     if bootstrap.version != WIRE_VERSION {
         return Err(wrong(&format!(
             "the host speaks wire version {}, this agent {WIRE_VERSION}; rebuild the older one",
@@ -66,8 +67,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_bootstrap_is_refused_without_being_repeated() {
-        for text in ["", "canary", "canary\n", "{\"canary\":1}\n", &line(WIRE_VERSION + 1), &"x".repeat(BOOTSTRAP_BYTES + 5)]
-        {
+        for text in [
+            "",
+            "canary",
+            "canary\n",
+            "{\"canary\":1}\n",
+            &line(WIRE_VERSION + 1),
+            &"x".repeat(BOOTSTRAP_BYTES + 5),
+        ] {
             let error = of(text).await.unwrap_err().to_string();
             assert!(!error.contains("canary"), "{error}");
         }

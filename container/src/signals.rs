@@ -38,7 +38,10 @@ impl SignalHandler for Signals {
 
 impl Signals {
     async fn act(&self, request: SignalRequest) -> SignalAck {
-        if request.version != WIRE_VERSION || request.lease != self.lease || request.generation != self.generation {
+        if request.version != WIRE_VERSION
+            || request.lease != self.lease
+            || request.generation != self.generation
+        {
             return SignalAck::Refused(SignalRefused::WrongLease);
         }
         match &request.signal {

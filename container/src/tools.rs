@@ -65,7 +65,10 @@ impl ToolHost for Tools {
             entry.lock().insert(invocation, address.clone());
             if let Err(error) = executors.start_child(spec).await {
                 // It never ran: that much is known.
-                return Some(ToolOutcome::says(ToolStatus::Error, &format!("the call could not be started: {error}")));
+                return Some(ToolOutcome::says(
+                    ToolStatus::Error,
+                    &format!("the call could not be started: {error}"),
+                ));
             }
             address.call(CALL, |reply| ExecutorMsg::Run { reply }).await.ok()
         })

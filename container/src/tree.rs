@@ -19,8 +19,8 @@ use choir_messages::wire::SignalHandler;
 use choir_replicator::identity::LinkIdentity;
 use choir_replicator::{journal, stream, uplink};
 use choir_supervisors::{
-    Address, ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree, WhenFull,
-    mailbox,
+    Address, ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree,
+    WhenFull, mailbox,
 };
 use choir_tools::ToolRegistry;
 use tokio::sync::mpsc;
@@ -136,8 +136,7 @@ pub async fn start(
     let connector = Arc::new(UdsConnector::new(spec.socket, spec.secret, spec.session, handler));
 
     let (executors, executors_spec) = DynamicSpec::with("executors", Intensity::default(), EXECUTORS);
-    let tools: Arc<dyn ToolHost> =
-        Arc::new(Tools::new(Arc::clone(&registry), executors, journal_at.clone()));
+    let tools: Arc<dyn ToolHost> = Arc::new(Tools::new(Arc::clone(&registry), executors, journal_at.clone()));
 
     let session = SupervisorSpec::new("session", Strategy::RestForOne)
         .intensity(SESSION)

@@ -242,7 +242,8 @@ impl Agent {
         for action in actions {
             match action {
                 StreamAction::Send { attempt, base, .. } => {
-                    let events = self.journal.read(base, 256).iter().map(|event| Event::clone(event)).collect();
+                    let events =
+                        self.journal.read(base, 256).iter().map(|event| Event::clone(event)).collect();
                     self.mail.push(Mail::Heartbeat { attempt, events });
                 }
                 StreamAction::Durable(rev) => {

@@ -68,7 +68,8 @@ pub fn run(seed: u64) -> Report {
         agent.step(&mut draw, &mut host, &mut workspace);
     }
 
-    let events = choir_messages::event::verify_chain(session, choir_messages::event::Head::START, &host.events);
+    let events =
+        choir_messages::event::verify_chain(session, choir_messages::event::Head::START, &host.events);
     report.events = events.expect("the host's chain verifies").rev;
     for (id, _, outcome) in &host.inbox {
         match outcome.unwrap_or_else(|| panic!("message {id} was lost")) {

@@ -67,11 +67,7 @@ impl Host {
                 _ => None,
             })
             .collect();
-        self.inbox
-            .iter()
-            .filter(|row| !recorded.contains(&row.0))
-            .map(|row| (row.0, row.1.clone()))
-            .collect()
+        self.inbox.iter().filter(|row| !recorded.contains(&row.0)).map(|row| (row.0, row.1.clone())).collect()
     }
 
     /// Whether the committed event of this call is durable here.
@@ -186,7 +182,8 @@ pub fn model(turns: &[Turn]) -> ModelAnswer {
     let calls = (0..calls)
         .map(|n| {
             let tool = ["read", "write", "exec", "unknown"][usize::try_from(draw.below(4)).expect("below 4")];
-            let arguments = if draw.once_in(12) { "{".to_owned() } else { json!({ "content": text }).to_string() };
+            let arguments =
+                if draw.once_in(12) { "{".to_owned() } else { json!({ "content": text }).to_string() };
             ToolCall { provider_id: format!("c{step}-{n}"), tool: tool.to_owned(), arguments }
         })
         .collect();

@@ -82,6 +82,8 @@ pub struct Stream {
     interval_ms: u64,
     /// When the last heartbeat was sent or refused; the next idle one is due an interval later.
     last_ms: u64,
+    /// A heartbeat is due whatever the clock says.
+    owed: bool,
     /// After `Later`, nothing is sent before this.
     not_before_ms: u64,
 }
@@ -101,6 +103,7 @@ impl Stream {
             attempts: 0,
             interval_ms,
             last_ms: 0,
+            owed: false,
             not_before_ms: 0,
         }
     }
@@ -132,7 +135,7 @@ impl Stream {
                 self.in_flight = None;
                 self.not_before_ms = 0;
                 // Say something at once: the host counts the agent as alive from its first heartbeat.
-                self.last_ms = now_ms.saturating_sub(self.interval_ms);
+                self.owed = true;
                 self.advance(durable, &mut actions);
             }
             Event::Down => {
@@ -170,16 +173,6 @@ impl Stream {
         actions
     }
 
-    /// When the next tick is needed at the latest.
-    #[must_use]
-    pub fn next_tick_ms(&self) -> u64 {
-        if self.committed > self.acked {
-            self.not_before_ms.max(self.last_ms)
-        } else {
-            (self.last_ms + self.interval_ms).max(self.not_before_ms)
-        }
-    }
-
     fn advance(&mut self, durable: Revision, actions: &mut Vec<Action>) {
         // A host that claims more than was ever committed is not believed beyond it.
         let durable = durable.min(self.committed);
@@ -193,7 +186,8 @@ impl Stream {
         if !self.up || self.in_flight.is_some() || now_ms < self.not_before_ms {
             return;
         }
-        if self.committed > self.acked || now_ms >= self.last_ms + self.interval_ms {
+        if self.owed || self.committed > self.acked || now_ms >= self.last_ms + self.interval_ms {
+            self.owed = false;
             self.attempts += 1;
             self.in_flight = Some(self.attempts);
             self.last_ms = now_ms;
