@@ -1,6 +1,8 @@
 //! Thousands of crash schedules over the cores of an agent, each named by its seed. To replay one:
 //! `CHOIR_SEED=<seed> cargo nextest run -p choir-chaos-tests --no-capture one_seed`.
 
+#![allow(clippy::print_stderr, reason = "a seed must be seen")]
+
 use choir_chaos_tests::simulation::{Report, run};
 
 fn play(seed: u64) -> Report {

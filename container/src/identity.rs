@@ -10,7 +10,7 @@ const FILE_BYTES: u64 = 16 * 1024;
 
 /// Reads `USER.md` and `SOUL.md`.
 #[must_use]
-pub fn read(choir_dir: Option<&Path>) -> Identity {
+pub(crate) fn read(choir_dir: Option<&Path>) -> Identity {
     let file = |name: &str| {
         let mut text = String::new();
         if let Some(dir) = choir_dir

@@ -15,4 +15,4 @@ mod signals;
 mod tools;
 mod tree;
 
-pub use tree::{Agent, AgentSpec, start};
+pub use tree::{Agent, AgentError, AgentSpec, start};

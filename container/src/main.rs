@@ -1,5 +1,6 @@
 //! The `choir-agent` binary; see the library for what it does.
 
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,12 @@ use choir_agent::end::End;
 use choir_agent::{Agent, AgentSpec, bootstrap};
 use choir_link::LinkSecret;
 use choir_messages::mail::{EdgeMsg, ReplicatorMsg, UplinkMsg};
+use choir_messages::secret::Secret;
 use choir_messages::wire::{Bootstrap, Request};
-use choir_telemetry::{Telemetry, TelemetryConfig};
+use choir_telemetry::{Scrubber, Telemetry, TelemetryConfig};
 use clap::Parser;
 use tokio::io::BufReader;
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 
 /// The agent's process. choird starts it inside a sandbox and writes one line of JSON to its standard input; it is not
@@ -58,25 +61,45 @@ fn say(words: &str) {
 }
 
 async fn run() -> End {
-    let mut input = BufReader::new(tokio::io::stdin());
+    let mut input = match lifeline_pipe() {
+        Ok(pipe) => BufReader::new(pipe),
+        Err(error) => {
+            return End::Bootstrap(format!("{error}; choir-agent is started by choird, not by hand"));
+        }
+    };
     let bootstrap = match bootstrap::read(&mut input).await {
         Ok(bootstrap) => bootstrap,
         Err(end) => return end,
     };
-    let secret = match bootstrap.link_secret.parse::<LinkSecret>() {
+    let secret = match LinkSecret::from_hex(&bootstrap.link_secret) {
         Ok(secret) => secret,
         Err(error) => return End::Bootstrap(error.to_string()),
     };
-    let telemetry = telemetry(&bootstrap);
-    let end = live(bootstrap, secret, input).await;
+    let scrubber = Scrubber::new();
+    // A link secret is long enough to be looked for.
+    let _ = scrubber.add(&Secret::new(bootstrap.link_secret.clone()));
+    let telemetry = telemetry(&bootstrap, scrubber.clone());
+    let end = live(bootstrap, secret, scrubber, input).await;
     tracing::info!(%end, "choir-agent ends");
-    if let Some(telemetry) = telemetry {
-        telemetry.shutdown(LAST_WORDS).await;
+    if let Some(telemetry) = telemetry
+        && let Err(error) = telemetry.shutdown(LAST_WORDS).await
+    {
+        say(&error.to_string());
     }
     end
 }
 
-async fn live(bootstrap: Bootstrap, secret: LinkSecret, input: BufReader<tokio::io::Stdin>) -> End {
+/// Standard input as a pipe that can be awaited without a thread of its own.
+fn lifeline_pipe() -> std::io::Result<Receiver> {
+    Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)
+}
+
+async fn live(
+    bootstrap: Bootstrap,
+    secret: LinkSecret,
+    scrubber: Scrubber,
+    input: BufReader<Receiver>,
+) -> End {
     let (ends, mut ended) = mpsc::channel(4);
     let (shut_down, mut shutting_down) = mpsc::channel(1);
     let uplink_ends = ends.clone();
@@ -93,6 +116,7 @@ async fn live(bootstrap: Bootstrap, secret: LinkSecret, input: BufReader<tokio::
         secret,
         workspace: bootstrap.workspace,
         choir_dir: bootstrap.choir_dir,
+        scrubber,
     };
     let lifeline = bootstrap::lifeline(input);
     tokio::pin!(lifeline);
@@ -144,8 +168,9 @@ async fn drain(agent: &Agent, within: Duration) {
 }
 
 /// Logs go to standard error as JSON lines, which the host files; traces and metrics go to OTLP if it says where.
-fn telemetry(bootstrap: &Bootstrap) -> Option<Telemetry> {
+fn telemetry(bootstrap: &Bootstrap, scrubber: Scrubber) -> Option<Telemetry> {
     let config = TelemetryConfig {
+        scrubber,
         otlp_endpoint: bootstrap.otlp_endpoint.clone(),
         log_to_stderr: true,
         ..TelemetryConfig::new("choir-agent", bootstrap.agent.as_str())

@@ -8,7 +8,7 @@ use choir_arbiter::{ToolHost, ToolRules, ValidCall};
 use choir_messages::chain::Digest;
 use choir_messages::id::InvocationId;
 use choir_messages::mail::{Execution, ExecutorMsg, JournalMsg};
-use choir_messages::tool::{Replay, SideEffect, ToolOutcome, ToolStatus};
+use choir_messages::tool::{Lane, Replay, SideEffect, ToolOutcome, ToolStatus};
 use choir_messages::wire::BoxFuture;
 use choir_supervisors::{Address, DynamicHandle};
 use choir_tools::ToolRegistry;
@@ -38,8 +38,8 @@ impl Tools {
 }
 
 impl ToolRules for Tools {
-    fn validate(&self, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
-        let valid = self.registry.validate(tool, arguments)?;
+    fn validate(&self, lane: &Lane, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
+        let valid = self.registry.validate(lane, tool, arguments)?;
         // Reads are harmless to repeat; whether a write can be recognised is worked out under its locks.
         let replay = (valid.side_effect == SideEffect::Read).then_some(Replay::Idempotent);
         Ok(ValidCall { input: valid.input, locks: valid.locks, side_effect: valid.side_effect, replay })
@@ -52,7 +52,7 @@ impl ToolRules for Tools {
 
 impl ToolHost for Tools {
     fn prepare(&self, execution: Execution) -> BoxFuture<'static, Result<Replay, ToolOutcome>> {
-        Box::pin(choir_tools::prepare(Arc::clone(&self.registry), execution))
+        Box::pin(choir_tools::prepare(Arc::clone(&self.registry), execution.tool, execution.input))
     }
 
     fn run(&self, execution: Execution) -> BoxFuture<'static, Option<ToolOutcome>> {

@@ -15,6 +15,7 @@ use choir_messages::id::{AgentId, LeaseId, SessionId};
 use choir_messages::mail::{
     ArbiterMsg, EdgeMsg, JournalMsg, LocksMsg, ModelsMsg, ReplicatorMsg, UplinkEnd, UplinkMsg,
 };
+use choir_messages::tool::Lane;
 use choir_messages::wire::SignalHandler;
 use choir_replicator::identity::LinkIdentity;
 use choir_replicator::{journal, stream, uplink};
@@ -22,6 +23,7 @@ use choir_supervisors::{
     Address, ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree,
     WhenFull, mailbox,
 };
+use choir_telemetry::Scrubber;
 use choir_tools::ToolRegistry;
 use tokio::sync::mpsc;
 
@@ -31,7 +33,7 @@ use crate::tools::Tools;
 use crate::{identity, reporter, signals};
 
 /// The root's name, and so the first part of every path.
-pub const ROOT: &str = "choir-agent";
+const ROOT: &str = "choir-agent";
 
 /// Heartbeat interval until the settings say another.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -64,6 +66,8 @@ pub struct AgentSpec {
     pub workspace: PathBuf,
     /// Identity files.
     pub choir_dir: Option<PathBuf>,
+    /// Learns every secret the host sends.
+    pub scrubber: Scrubber,
 }
 
 /// A running agent: its tree and the addresses the process needs to end it in order.
@@ -133,7 +137,8 @@ pub async fn start(
         tree: Arc::clone(&cell),
         shut_down,
     });
-    let connector = Arc::new(UdsConnector::new(spec.socket, spec.secret, spec.session, handler));
+    let connector =
+        Arc::new(UdsConnector::new(spec.socket, spec.secret, spec.session, handler, spec.scrubber));
 
     let (executors, executors_spec) = DynamicSpec::with("executors", Intensity::default(), EXECUTORS);
     let tools: Arc<dyn ToolHost> = Arc::new(Tools::new(Arc::clone(&registry), executors, journal_at.clone()));
@@ -172,7 +177,7 @@ pub async fn start(
             EdgeDeps {
                 agent: spec.agent,
                 identity: identity::read(spec.choir_dir.as_deref()),
-                tools: registry.views(&choir_messages::tool::Lane::Edge),
+                tools: registry.views(&Lane::Edge).into(),
                 journal: journal_at.clone(),
                 arbiter: arbiter_at.clone(),
                 models: models_at.clone(),

@@ -163,7 +163,7 @@ impl Arbiter {
     pub fn decide(&mut self, input: Input, rules: &dyn ToolRules) -> Decision {
         match input {
             Input::Signal(signal) => self.signal(signal),
-            Input::Propose(_, proposal) => self.propose(proposal, rules),
+            Input::Propose(lane, proposal) => self.propose(&lane, proposal, rules),
             Input::Locked(invocation, result) => self.locked(invocation, result),
             Input::Prepared(invocation, guard) => self.prepared(invocation, guard),
             Input::Executed(invocation, outcome) => self.executed(invocation, outcome),
@@ -179,7 +179,7 @@ impl Arbiter {
             debug_assert!(applied.is_ok(), "the journal took what the arbiter's view refuses: {applied:?}");
             match &event.body {
                 EventBody::ToolCallRequested { invocation, tool, input } => {
-                    if let Ok(call) = rules.validate(tool, &input.0.to_string()) {
+                    if let Ok(call) = rules.validate(&event.lane, tool, &input.0.to_string()) {
                         effects.push(Effect::Acquire {
                             invocation: *invocation,
                             owner: event.lane.clone(),
@@ -284,7 +284,7 @@ impl Arbiter {
         }
     }
 
-    fn propose(&mut self, proposal: Proposal, rules: &dyn ToolRules) -> Decision {
+    fn propose(&mut self, lane: &Lane, proposal: Proposal, rules: &dyn ToolRules) -> Decision {
         let mut decision = Decision::default();
         match proposal {
             Proposal::Answer { message, call, answer } => {
@@ -316,7 +316,7 @@ impl Arbiter {
                         decision.commit.push(result(*invocation, over_budget()));
                     } else {
                         left -= 1;
-                        self.take_on(*invocation, &Lane::Edge, call, rules, &mut decision);
+                        self.take_on(*invocation, lane, call, rules, &mut decision);
                     }
                 }
             }
@@ -342,12 +342,12 @@ impl Arbiter {
     fn take_on(
         &self,
         invocation: InvocationId,
-        _lane: &Lane,
+        lane: &Lane,
         call: &ToolCall,
         rules: &dyn ToolRules,
         decision: &mut Decision,
     ) {
-        decision.commit.push(match rules.validate(&call.tool, &call.arguments) {
+        decision.commit.push(match rules.validate(lane, &call.tool, &call.arguments) {
             Ok(valid) => {
                 EventBody::ToolCallRequested { invocation, tool: call.tool.clone(), input: valid.input }
             }
@@ -365,7 +365,7 @@ impl Arbiter {
         rules: &dyn ToolRules,
         decision: &mut Decision,
     ) {
-        match rules.validate(tool, &input.0.to_string()) {
+        match rules.validate(&Lane::Edge, tool, &input.0.to_string()) {
             Ok(call) => {
                 decision.effects.push(Effect::Acquire {
                     invocation,

@@ -4,7 +4,7 @@ use choir_messages::chain::Digest;
 use choir_messages::id::InvocationId;
 use choir_messages::json::Json;
 use choir_messages::mail::Execution;
-use choir_messages::tool::{LockSpec, Replay, SideEffect, ToolOutcome};
+use choir_messages::tool::{Lane, LockSpec, Replay, SideEffect, ToolOutcome};
 use choir_messages::wire::BoxFuture;
 
 /// A call that passed validation.
@@ -23,8 +23,8 @@ pub struct ValidCall {
 
 /// The rules: pure, so that the core can be driven by properties and models.
 pub trait ToolRules {
-    /// Checks a call as the model wrote it; the refusal is what the model will read.
-    fn validate(&self, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome>;
+    /// Checks a call as a lane's model wrote it; the refusal is what the model will read.
+    fn validate(&self, lane: &Lane, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome>;
 
     /// Hash of the tools' views.
     fn manifest(&self) -> Digest;

@@ -1,5 +1,7 @@
 //! The arbiter's rules, one sentence a test. A small log stands in for the journal; it takes what the journal takes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use choir_arbiter::{Answer, Arbiter, Decision, Effect, Input, ToolRules, ValidCall};
@@ -21,7 +23,7 @@ use serde_json::json;
 struct Rules;
 
 impl ToolRules for Rules {
-    fn validate(&self, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
+    fn validate(&self, _lane: &Lane, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
         let input = serde_json::from_str(arguments)
             .map_err(|_| ToolOutcome::says(ToolStatus::Refused, "the arguments are not JSON"))?;
         let (side_effect, replay) = match tool {

@@ -12,7 +12,7 @@ use choir_messages::mail::Execution;
 use choir_messages::model::{ModelAnswer, Turn, Usage};
 use choir_messages::session::SessionView;
 use choir_messages::tool::{
-    LockMode, LockSpec, Replay, ResourceKey, SideEffect, ToolCall, ToolOutcome, ToolStatus,
+    Lane, LockMode, LockSpec, Replay, ResourceKey, SideEffect, ToolCall, ToolOutcome, ToolStatus,
 };
 use serde_json::json;
 
@@ -138,7 +138,7 @@ impl Workspace {
 pub struct Rules;
 
 impl ToolRules for Rules {
-    fn validate(&self, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
+    fn validate(&self, _lane: &Lane, tool: &str, arguments: &str) -> Result<ValidCall, ToolOutcome> {
         let refuse = |why: &str| ToolOutcome::says(ToolStatus::Refused, why);
         let input: serde_json::Value = serde_json::from_str(arguments).map_err(|_| refuse("not JSON"))?;
         let file = |mode| vec![LockSpec { resource: ResourceKey::File("f".to_owned()), mode }];

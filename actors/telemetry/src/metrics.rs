@@ -1,0 +1,184 @@
+//! Every instrument, named in one place. Durations are seconds; counts have no unit.
+//!
+//! A component that does not hold a [`Metrics`] may emit an event instead, with target [`crate::METRIC_TARGET`]:
+//! `tracing::event!(target: "choir::metric", Level::INFO, monotonic_counter.choir.link.closed = 1_u64)`, or a field
+//! that begins with `histogram.` or `gauge.`. It becomes the same kind of measurement, after the conventions of
+//! `tracing-opentelemetry`'s `MetricsLayer`, and no log line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as _};
+
+/// Messages waiting in an actor's mailbox.
+pub const MAILBOX_DEPTH: &str = "choir.actor.mailbox.depth";
+/// Age of the oldest waiting message.
+pub const MAILBOX_OLDEST_AGE: &str = "choir.actor.mailbox.oldest_age";
+/// Restarts of an actor.
+pub const ACTOR_RESTARTS: &str = "choir.actor.restarts";
+/// How long a call waited for its locks.
+pub const LOCK_WAIT: &str = "choir.lock.wait";
+/// Events that are not durable on the host yet.
+pub const REPLICATION_LAG: &str = "choir.replication.lag";
+/// Tokens of model calls, by direction.
+pub const MODEL_TOKENS: &str = "choir.model.tokens";
+/// Duration of a model call.
+pub const MODEL_DURATION: &str = "choir.model.duration";
+/// Duration of a tool's execution.
+pub const TOOL_DURATION: &str = "choir.tool.duration";
+/// From a message's turn to its end.
+pub const TURN_DURATION: &str = "choir.turn.duration";
+/// Links that were closed, by reason.
+pub const LINK_CLOSED: &str = "choir.link.closed";
+/// From an agent's crash to its resumed turn.
+pub const RECOVERY_DURATION: &str = "choir.recovery.duration";
+/// Log lines dropped because the queue was full, since the last report in the log.
+pub const LOG_DROPPED: &str = "choir.log.dropped";
+
+/// Bounds of the histograms in seconds: from a lock's microseconds to a slow model's minutes.
+const SECONDS: [f64; 16] =
+    [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// One actor at one moment, for the gauges of the live tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActorSample {
+    /// Its place in the tree.
+    pub path: String,
+    /// Messages waiting.
+    pub depth: u64,
+    /// Age of the oldest one.
+    pub oldest_age: Duration,
+    /// Restarts so far.
+    pub restarts: u64,
+}
+
+/// The instruments. Clones share them; without an exporter they cost next to nothing.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    meter: Meter,
+    lock_wait: Histogram<f64>,
+    replication_lag: Gauge<u64>,
+    model_tokens: Counter<u64>,
+    model_duration: Histogram<f64>,
+    tool_duration: Histogram<f64>,
+    turn_duration: Histogram<f64>,
+    link_closed: Counter<u64>,
+    recovery_duration: Histogram<f64>,
+}
+
+impl Metrics {
+    /// The instruments of this meter.
+    #[must_use]
+    pub fn new(meter: Meter) -> Self {
+        let seconds = |name: &'static str, description: &'static str| {
+            meter
+                .f64_histogram(name)
+                .with_unit("s")
+                .with_description(description)
+                .with_boundaries(SECONDS.to_vec())
+                .build()
+        };
+        Self {
+            lock_wait: seconds(LOCK_WAIT, "How long a call waited for its locks"),
+            replication_lag: meter
+                .u64_gauge(REPLICATION_LAG)
+                .with_description("Events that are not durable on the host yet")
+                .build(),
+            model_tokens: meter.u64_counter(MODEL_TOKENS).with_description("Tokens of model calls").build(),
+            model_duration: seconds(MODEL_DURATION, "Duration of a model call"),
+            tool_duration: seconds(TOOL_DURATION, "Duration of a tool's execution"),
+            turn_duration: seconds(TURN_DURATION, "From a message's turn to its end"),
+            link_closed: meter.u64_counter(LINK_CLOSED).with_description("Links that were closed").build(),
+            recovery_duration: seconds(RECOVERY_DURATION, "From an agent's crash to its resumed turn"),
+            meter,
+        }
+    }
+
+    /// Instruments that measure nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::new(opentelemetry::metrics::NoopMeterProvider::new().meter("choir"))
+    }
+
+    /// A call got its locks, or gave up.
+    pub fn lock_waited(&self, lane: &str, waited: Duration) {
+        self.lock_wait.record(waited.as_secs_f64(), &[KeyValue::new("lane", lane.to_owned())]);
+    }
+
+    /// How far the host's log is behind the agent's.
+    pub fn replication_lag(&self, agent: &str, events: u64) {
+        self.replication_lag.record(events, &[KeyValue::new("agent", agent.to_owned())]);
+    }
+
+    /// A model call ended. `outcome` is `ok` or the failure's name.
+    pub fn model_called(
+        &self,
+        model: &str,
+        outcome: &'static str,
+        took: Duration,
+        prompt: u64,
+        completion: u64,
+    ) {
+        let model = KeyValue::new("model", model.to_owned());
+        self.model_tokens.add(prompt, &[model.clone(), KeyValue::new("direction", "prompt")]);
+        self.model_tokens.add(completion, &[model.clone(), KeyValue::new("direction", "completion")]);
+        self.model_duration.record(took.as_secs_f64(), &[model, KeyValue::new("outcome", outcome)]);
+    }
+
+    /// A tool ended. Pass registered tools only: an unknown name is the model's invention and would be a new series.
+    pub fn tool_ran(&self, tool: &str, outcome: &'static str, took: Duration) {
+        let attributes = [KeyValue::new("tool", tool.to_owned()), KeyValue::new("outcome", outcome)];
+        self.tool_duration.record(took.as_secs_f64(), &attributes);
+    }
+
+    /// A user's message has its end.
+    pub fn turn_ended(&self, outcome: &'static str, took: Duration) {
+        self.turn_duration.record(took.as_secs_f64(), &[KeyValue::new("outcome", outcome)]);
+    }
+
+    /// A link was closed.
+    pub fn link_closed(&self, reason: &'static str) {
+        self.link_closed.add(1, &[KeyValue::new("reason", reason)]);
+    }
+
+    /// A crashed agent works again.
+    pub fn recovered(&self, took: Duration) {
+        self.recovery_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    /// Reads the live tree whenever metrics are collected: depth, age and restarts of every actor. `read` runs on the
+    /// exporter's thread and must not wait for an actor. Call it once.
+    pub fn observe_tree(&self, read: impl Fn() -> Vec<ActorSample> + Send + Sync + 'static) {
+        let read = Arc::new(read);
+        let path = |sample: &ActorSample| [KeyValue::new("actor", sample.path.clone())];
+        let tree = Arc::clone(&read);
+        self.meter
+            .u64_observable_gauge(MAILBOX_DEPTH)
+            .with_description("Messages waiting in an actor's mailbox")
+            .with_callback(move |out| tree().iter().for_each(|s| out.observe(s.depth, &path(s))))
+            .build();
+        let tree = Arc::clone(&read);
+        self.meter
+            .f64_observable_gauge(MAILBOX_OLDEST_AGE)
+            .with_unit("s")
+            .with_description("Age of the oldest waiting message")
+            .with_callback(move |out| {
+                tree().iter().for_each(|s| out.observe(s.oldest_age.as_secs_f64(), &path(s)));
+            })
+            .build();
+        self.meter
+            .u64_observable_counter(ACTOR_RESTARTS)
+            .with_description("Restarts of an actor")
+            .with_callback(move |out| read().iter().for_each(|s| out.observe(s.restarts, &path(s))))
+            .build();
+    }
+
+    pub(crate) fn observe_dropped(&self, read: impl Fn() -> u64 + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_gauge(LOG_DROPPED)
+            .with_description("Log lines dropped and not yet reported in the log")
+            .with_callback(move |out| out.observe(read(), &[]))
+            .build();
+    }
+}

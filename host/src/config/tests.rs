@@ -1,0 +1,196 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn good() -> Value {
+    json!({
+        "workspaces": { "main-ws": { "path": "/srv/choir/main" }, "scratch": { "path": "scratch" } },
+        "models": { "sonnet": {
+            "provider": "openrouter", "model": "anthropic/x", "endpoint": "https://openrouter.ai/api/v1/",
+            "temperature": 0.7, "reasoning_effort": null, "secret": "openrouter-key" } },
+        "agents": { "agent-1": {
+            "repo": { "url": "git@github.com:org/a.git", "ref": "main" },
+            "defaults": { "workspace": "main-ws", "llm": "sonnet" } } },
+    })
+}
+
+fn check(value: &Value) -> Result<Config, Vec<String>> {
+    Config::from_json(value.to_string().as_bytes(), Path::new("/state"))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+/// The good configuration with one pointer changed; `Value::Null` as key's value removes nothing, it sets null.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut config = good();
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    config.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.into(), value);
+    config
+}
+
+#[test]
+fn a_good_file_is_read_with_its_defaults() {
+    let config = check(&good()).unwrap();
+    assert_eq!(config.workspaces["scratch"].path, Path::new("/state/scratch"));
+    assert_eq!(config.models["sonnet"].endpoint, "https://openrouter.ai/api/v1");
+    assert_eq!((config.heartbeat_interval_ms, config.crash_detection_threshold_ms), (5_000, 10_000));
+    assert_eq!(config.postgres, Postgres::Embedded { binaries: None });
+    assert!(config.secret_names.contains("openrouter-key"));
+    let model = config.model_config("sonnet").unwrap();
+    assert_eq!((model.temperature, model.rate_limit_retry_ms), (Some(0.7), 1_000));
+    assert!(config.model_config("other").is_none());
+}
+
+#[test]
+fn the_example_of_the_specification_loads() {
+    let example = include_str!("../../tests/data/seed-config.json");
+    let config = Config::from_json(example.as_bytes(), Path::new("/state")).unwrap();
+    assert_eq!(config.models["o3"].temperature, None);
+    let agent = &config.agents[&"agent-1".parse().unwrap()];
+    assert_eq!(agent.other_exclusive["email"], "primary-email");
+    assert_eq!(agent.other_exclusive["dm"], "admin-dm");
+    assert!(config.unused_sections.contains(&"gateways".to_owned()));
+}
+
+#[test]
+fn the_template_is_a_good_file() {
+    let text = template(&Template {
+        agent: "assistant",
+        workspace: Path::new("/w"),
+        model: "m",
+        endpoint: "http://127.0.0.1:1/v1",
+        secret: Some("model-key"),
+    });
+    Config::from_json(text.as_bytes(), Path::new("/state")).unwrap();
+}
+
+#[test]
+fn each_mistake_is_named_by_its_path_and_says_what_to_do() {
+    let table: Vec<(Value, &str)> = vec![
+        (
+            with("/agents/agent-1/defaults/llm", json!("sonet")),
+            "agents.agent-1.defaults.llm: no model named \"sonet\"; did you mean \"sonnet\"? known: sonnet",
+        ),
+        (
+            with("/agents/agent-1/defaults/workspace", json!("x")),
+            "agents.agent-1.defaults.workspace: no workspace named \"x\"; known: main-ws, scratch",
+        ),
+        (with("/heartbeat_intervall_ms", json!(1)), "heartbeat_intervall_ms: unknown field; did you mean \"heartbeat_interval_ms\"?"),
+        (with("/models/sonnet/temprature", json!(1)), "models.sonnet.temprature: unknown field; did you mean \"temperature\"?"),
+        (with("/models/sonnet/endpoint", json!("ftp://x")), "models.sonnet.endpoint: must be a URL that starts with https:// or http://"),
+        (
+            with("/models/sonnet/endpoint", json!("https://u:p@h/v1")),
+            "models.sonnet.endpoint: must not contain credentials, a query or a fragment; a key belongs in a secret",
+        ),
+        (with("/models/sonnet/temperature", json!(3)), "models.sonnet.temperature: must be a number from 0 to 2, found 3"),
+        (with("/models/sonnet/model", json!(7)), "models.sonnet.model: expected a text, found a number"),
+        (
+            with("/models/sonnet/secret", json!("sk-or-v1 ABC")),
+            "models.sonnet.secret: is the *name* of a secret (a-z, 0-9, '-', '_'), never its value; set the value with `choirctl secret set NAME`",
+        ),
+        (with("/workspaces/scratch/path", json!("/srv/choir/main/sub")), "workspaces.scratch.path: lies in workspace \"main-ws\"; workspaces are leased exclusively and must not overlap"),
+        (with("/workspaces/scratch/path", json!("../x")), "workspaces.scratch.path: must not contain \"..\""),
+        (with("/workspaces/scratch/path", json!("/")), "workspaces.scratch.path: an agent must not be given the root directory"),
+        (with("/crash_detection_threshold_ms", json!(6000)), "crash_detection_threshold_ms: must be at least twice heartbeat_interval_ms (10000), found 6000"),
+        (with("/heartbeat_interval_ms", json!(0)), "heartbeat_interval_ms: must be a whole number from 50 to 3600000, found 0"),
+        (with("/sandbox", json!("docker")), "sandbox: must be one of \"auto\", \"bubblewrap\", \"process\", found \"docker\""),
+        (with("/agents/Agent One", json!({"defaults": {"workspace": "scratch", "llm": "sonnet"}})), "agents.\"Agent One\": \"Agent One\" is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)"),
+        (with("/agents/two", json!({})), "agents.two.defaults: is missing"),
+        (with("/version", json!(2)), "version: this choird reads format 1, the file has 2; use the choird that wrote it or set 1 and adapt the file"),
+        (with("/postgres", json!({"host": "h", "binaries": "/b"})), "postgres.host: either \"host\" (an external server) or \"binaries\" (the embedded one), not both"),
+        (with("/dms", json!({"d": {"gateway": "g", "user_id": "1"}})), "dms.d.gateway: no gateway named \"g\"; none is defined"),
+        (with("/budgets", json!({"max_core_jobs": 65})), "budgets.max_core_jobs: must be a whole number from 0 to 64, found 65"),
+    ];
+    for (config, expected) in table {
+        let problems = check(&config).unwrap_err();
+        assert_eq!(problems, [expected], "for {config}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_reported_together() {
+    let mut config = with("/agents/agent-1/defaults/llm", json!("x"));
+    config["colour"] = json!("blue");
+    config["models"]["sonnet"]["endpoint"] = json!(1);
+    assert_eq!(check(&config).unwrap_err().len(), 3);
+}
+
+#[test]
+fn a_repeated_field_is_refused_at_any_depth() {
+    let text = r#"{"workspaces": {"a": {"path": "/x"}, "a": {"path": "/x"}},
+        "models": {"m": {"model": "m", "endpoint": "http://h", "extra": {"deep": {"k": 1, "k": 2}}}}}"#;
+    let problems = Config::from_json(text.as_bytes(), Path::new("/s")).unwrap_err();
+    let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, ["workspaces.a", "models.m.extra.deep.k"]);
+}
+
+#[test]
+fn what_is_not_json_says_where_it_stops_being_it() {
+    let problem = |text: &[u8]| Config::from_json(text, Path::new("/s")).unwrap_err()[0].to_string();
+    assert_eq!(problem(b"{\n  \"a\": }"), "not JSON at line 2, column 8: expected value");
+    assert_eq!(problem(b"  "), "the file is empty; `choirctl init` writes a good one");
+    assert_eq!(problem(b"{\"a\": \"\xff\"}"), "not UTF-8 text: byte 7 is wrong");
+    assert!(problem("[".repeat(100_000).as_bytes()).contains("recursion limit"));
+    let deep = format!("{{\"models\":{}{}}}", "[".repeat(40), "]".repeat(40));
+    assert_eq!(problem(deep.as_bytes()), "nested deeper than 32 levels");
+}
+
+#[test]
+fn a_missing_or_huge_file_is_an_error_with_a_next_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    let error = Config::load(&path).unwrap_err().to_string();
+    assert!(error.ends_with("; `choirctl init` creates it"), "{error}");
+    std::fs::write(&path, vec![b' '; usize::try_from(limits::CONFIG_BYTES).unwrap() + 1]).unwrap();
+    assert!(matches!(Config::load(&path), Err(ConfigError::TooLarge { .. })));
+    assert!(Config::load(dir.path()).unwrap_err().to_string().contains("not a regular file"));
+}
+
+#[test]
+fn what_a_change_needs_a_restart_for_is_said() {
+    let old = check(&good()).unwrap();
+    assert!(old.needs_restart(&old).is_empty());
+    let hot = check(&with("/models/sonnet/temperature", json!(0.1))).unwrap();
+    assert!(old.needs_restart(&hot).is_empty());
+    let cold = check(&with("/agents/agent-1/defaults/workspace", json!("scratch"))).unwrap();
+    assert_eq!(old.needs_restart(&cold).len(), 1);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec(("[a-z_]{0,10}", inner), 0..5)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Config::from_json(&bytes, Path::new("/s"));
+    }
+
+    #[test]
+    fn any_value_in_any_known_place_is_read_or_refused(
+        value in any_json(),
+        place in prop::sample::select(vec![
+            "/workspaces", "/models", "/agents", "/postgres", "/telemetry", "/budgets", "/sandbox", "/version",
+            "/models/sonnet", "/models/sonnet/extra", "/agents/agent-1", "/agents/agent-1/defaults", "/tts",
+            "/voice_profiles", "/email_accounts", "/embedding", "/global_repo", "/dms", "/heartbeat_interval_ms",
+        ]),
+    ) {
+        if let Err(problems) = check(&with(place, value)) {
+            prop_assert!(!problems.is_empty());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The database as two actors: the private Postgres, where choird runs its own, and the store on top of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use choir_messages::mail::Mail;
+use choir_persistence::postgres::{self, ClusterError, Source};
+use choir_persistence::{Store, StoreError};
+use choir_supervisors::{
+    Actor, Backoff, ChildSpec, Context, Failure, Intensity, MailboxSpec, Shutdown, Strategy,
+    SupervisorSpec, WhenFull, mailbox,
+};
+use sqlx::postgres::PgConnectOptions;
+
+use super::shared::{DatabaseHealth, Host};
+use crate::config::{Config, Postgres};
+use crate::secrets::Secrets;
+use crate::state_dir::StateDir;
+
+/// How often the database is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// Time the store may take to open: the claim of a choird that was just killed, then migrations.
+const START: Duration = Duration::from_secs(120);
+
+/// Time the store has to commit what is queued and to let go of its connections.
+const STOP: Duration = Duration::from_secs(40);
+
+/// Finds out which database to use (DESIGN §6): `DATABASE_URL`, the configuration's server, the private cluster.
+pub(crate) async fn find(
+    config: &Config,
+    secrets: &Secrets,
+    state: &StateDir,
+) -> Result<Source, DatabaseError> {
+    let named_by_env = std::env::var_os(choir_persistence::postgres::DATABASE_URL_VAR).is_some_and(|v| !v.is_empty());
+    match &config.postgres {
+        Postgres::External { host, port, database, user, secret } if !named_by_env => {
+            let mut options =
+                PgConnectOptions::new_without_pgpass().host(host).port(*port).database(database).username(user);
+            if let Some(name) = secret {
+                let value = secrets.get(name).ok_or_else(|| DatabaseError::NoSecret(name.clone()))?.expose();
+                options = match value.split_once(':') {
+                    Some((user, password)) => options.username(user).password(password),
+                    None => options.password(value),
+                };
+            }
+            Ok(Source::External(Box::new(options)))
+        }
+        Postgres::External { .. } => Ok(Source::find(None, None, state.root()).await?),
+        Postgres::Embedded { binaries } => Ok(Source::find(None, binaries.as_deref(), state.root()).await?),
+    }
+}
+
+/// Why there is no database to use.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// No programs, no server, a bad URL.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The password is not there.
+    #[error("config.json names the secret \"{0}\" for the database, which is not set; run `choirctl secret set {0}`")]
+    NoSecret(String),
+}
+
+/// The supervisor of both, in rest_for_one order: the store comes after the cluster it stands on.
+pub(crate) fn child_spec(source: Source, host: Arc<Host>) -> Result<ChildSpec, ClusterError> {
+    // A database that does not come up is tried for ever: agents and operators are told meanwhile, and choird's end
+    // would help nobody.
+    let patient = Intensity { restarts: u32::MAX, within: Duration::from_secs(1) };
+    let spec = SupervisorSpec::new("store", Strategy::OneForOne).intensity(patient);
+    let back_off = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(10));
+    match source {
+        Source::External(options) => Ok(ChildSpec::supervisor(spec.child(pool(*options, host, back_off)))),
+        Source::Embedded(config) => {
+            let options = config.options()?;
+            let (_, slot) = mailbox("postgres", MailboxSpec { capacity: 16, when_full: WhenFull::Refuse });
+            let cluster = postgres::child_spec(slot, config).backoff(back_off);
+            Ok(ChildSpec::supervisor(spec.child(cluster).child(pool(options, host, back_off))))
+        }
+    }
+}
+
+/// The pool actor's only message.
+struct Ping;
+
+impl Mail for Ping {
+    fn label(&self) -> &'static str {
+        "ping"
+    }
+}
+
+struct PoolActor {
+    store: Store,
+    host: Arc<Host>,
+}
+
+fn pool(options: PgConnectOptions, host: Arc<Host>, back_off: Backoff) -> ChildSpec {
+    let (_, slot) = mailbox("pool", MailboxSpec { capacity: 4, when_full: WhenFull::DropOldest });
+    ChildSpec::worker(slot, move |_| {
+        let (options, host) = (options.clone(), Arc::clone(&host));
+        async move {
+            // The handle outlives this actor: its connections mend themselves, and every other actor has a clone.
+            if let Some(store) = host.store() {
+                return Ok(PoolActor { store, host });
+            }
+            let store = Store::open(options).await.map_err(|error| {
+                host.health.send_replace(DatabaseHealth { up: false, trouble: Some(error.to_string()) });
+                Failure::from(error)
+            })?;
+            host.health.send_replace(DatabaseHealth { up: true, trouble: None });
+            host.store.send_replace(Some(store.clone()));
+            Ok(PoolActor { store, host })
+        }
+    })
+    .start_within(START)
+    .shutdown(Shutdown::Within(STOP))
+    .backoff(back_off)
+}
+
+impl Actor for PoolActor {
+    type Msg = Ping;
+
+    async fn started(&mut self, cx: &mut Context<Ping>) -> Result<(), Failure> {
+        cx.send_interval(PING_EVERY, || Ping)?;
+        Ok(())
+    }
+
+    async fn handle(&mut self, Ping: Ping, _cx: &mut Context<Ping>) -> Result<(), Failure> {
+        let trouble = self.store.ping().await.err().map(|e: StoreError| e.to_string());
+        let health = DatabaseHealth { up: trouble.is_none(), trouble };
+        self.host.health.send_if_modified(|was| {
+            let changed = *was != health;
+            if changed && !health.up {
+                tracing::error!(trouble = health.trouble, "the database does not answer");
+            } else if changed {
+                tracing::info!("the database answers again");
+            }
+            *was = health;
+            changed
+        });
+        Ok(())
+    }
+
+    async fn stopping(&mut self, _cx: &mut Context<Ping>) {
+        self.host.store.send_replace(None);
+        self.store.close().await;
+    }
+}

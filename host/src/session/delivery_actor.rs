@@ -1,0 +1,223 @@
+//! The outbox as an actor: between the store and the attached channel.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use choir_messages::id::OutboundId;
+use choir_messages::mail::Mail;
+use choir_messages::reply::ReplyTo;
+use choir_persistence::store::outbox::{OutboundKind, OutboxRow, OutboxStep};
+use choir_persistence::{Store, StoreError};
+use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
+use tokio::sync::mpsc;
+
+use super::outbox::{Action, ChannelNo, Input, Outbox};
+use super::parts::Shared;
+use crate::control::views::SaidView;
+
+/// The channel's name in the inbox and the outbox.
+pub(crate) const SOURCE: &str = "chat";
+
+/// How often the clock is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Times a step of an outbound message is tried again while the database is away, and the pause between.
+const TRIES: u32 = 30;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the outbox is told.
+pub(crate) enum OutboxMsg {
+    /// A channel wants the messages from now on; it is told its number. Dropping the receiver is noticed at the next
+    /// message; `Detach` says it at once.
+    Attach { redeliver: bool, to: mpsc::Sender<SaidView>, reply: ReplyTo<ChannelNo> },
+    /// A channel is gone.
+    Detach { channel: ChannelNo },
+    /// The attached channel showed a message.
+    Acked { id: OutboundId },
+    /// The store may hold something new.
+    Changed,
+    /// What the store answered.
+    Came(Input<Box<OutboxRow>>),
+    /// Whether someone is attached.
+    Attached { reply: ReplyTo<bool> },
+    /// Look at the clock.
+    Tick,
+    /// A step was recorded.
+    Marked,
+}
+
+impl Mail for OutboxMsg {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Attach { .. } => "attach",
+            Self::Detach { .. } => "detach",
+            Self::Acked { .. } => "acked",
+            Self::Changed => "changed",
+            Self::Came(_) => "came",
+            Self::Attached { .. } => "attached",
+            Self::Tick => "tick",
+            Self::Marked => "marked",
+        }
+    }
+}
+
+struct OutboxActor {
+    shared: Arc<Shared>,
+    outbox: Outbox<Box<OutboxRow>>,
+    channels: ChannelNo,
+    to: Option<(ChannelNo, mpsc::Sender<SaidView>)>,
+}
+
+pub(super) fn child_spec(slot: Slot<OutboxMsg>, shared: Arc<Shared>) -> ChildSpec {
+    ChildSpec::worker(slot, move |cx| {
+        let shared = Arc::clone(&shared);
+        // Numbers of an earlier incarnation must not be taken for this one's.
+        let channels = cx.generation() << 32;
+        async move { Ok(OutboxActor { shared, outbox: Outbox::default(), channels, to: None }) }
+    })
+}
+
+impl Actor for OutboxActor {
+    type Msg = OutboxMsg;
+
+    async fn started(&mut self, cx: &mut Context<OutboxMsg>) -> Result<(), Failure> {
+        cx.send_interval(LOOK_EVERY, || OutboxMsg::Tick)?;
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: OutboxMsg, cx: &mut Context<OutboxMsg>) -> Result<(), Failure> {
+        let input = match msg {
+            OutboxMsg::Attach { redeliver, to, reply } => {
+                self.channels += 1;
+                let channel = self.channels;
+                // The old channel ends by its sender being dropped.
+                self.to = Some((channel, to));
+                reply.send(channel);
+                Input::Attach { channel, redeliver }
+            }
+            OutboxMsg::Detach { channel } => {
+                self.to.take_if(|(no, _)| *no == channel);
+                Input::Detach { channel }
+            }
+            OutboxMsg::Acked { id } => {
+                let Some((channel, _)) = &self.to else { return Ok(()) };
+                Input::Acked { channel: *channel, id }
+            }
+            OutboxMsg::Changed => Input::Changed,
+            OutboxMsg::Came(input) => input,
+            OutboxMsg::Attached { reply } => {
+                reply.send(self.outbox.attached());
+                return Ok(());
+            }
+            OutboxMsg::Tick => {
+                if let Some((channel, to)) = &self.to
+                    && to.is_closed()
+                {
+                    Input::Detach { channel: *channel }
+                } else if self.outbox.deadline().is_some_and(|at| at <= self.shared.host.now()) {
+                    Input::Tick
+                } else {
+                    return Ok(());
+                }
+            }
+            OutboxMsg::Marked => return Ok(()),
+        };
+        self.step(input, cx)
+    }
+}
+
+impl OutboxActor {
+    fn step(&mut self, input: Input<Box<OutboxRow>>, cx: &mut Context<OutboxMsg>) -> Result<(), Failure> {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for action in self.outbox.step(input, self.shared.host.now()) {
+                if let Some(next) = self.carry_out(action, cx)? {
+                    inputs.push(next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        action: Action<Box<OutboxRow>>,
+        cx: &mut Context<OutboxMsg>,
+    ) -> Result<Option<Input<Box<OutboxRow>>>, Failure> {
+        let (store, agent) = (self.shared.host.store(), self.shared.agent.clone());
+        match action {
+            Action::Claim => {
+                let claim = async move {
+                    let claimed = store.ok_or(StoreError::Closed)?.claim_next(&agent, Some(SOURCE)).await?;
+                    Ok(Input::Claimed(claimed.map(with_id)))
+                };
+                cx.pipe_to_self(claim, came)?;
+            }
+            Action::Again => {
+                let again = async move {
+                    let store = store.ok_or(StoreError::Closed)?;
+                    for row in store.redeliverable(&agent, Some(SOURCE)).await? {
+                        if let Some(row) = store.outbound_step(row.outbound, OutboxStep::Redeliver).await? {
+                            return Ok(Input::Again(Some(with_id(row))));
+                        }
+                    }
+                    Ok(Input::Again(None))
+                };
+                cx.pipe_to_self(again, came)?;
+            }
+            Action::Write { channel, id, message, repeat } => {
+                let said = SaidView {
+                    outbound: id,
+                    message: message.message,
+                    kind: match message.kind {
+                        OutboundKind::Answer => "answer".into(),
+                        OutboundKind::Notice => "notice".into(),
+                    },
+                    text: message.text,
+                    repeat,
+                };
+                let taken = self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok());
+                if !taken {
+                    self.to.take_if(|(no, _)| *no == channel);
+                    return Ok(Some(Input::Detach { channel }));
+                }
+            }
+            Action::Delivered(id) => mark(store, id, OutboxStep::Delivered, cx)?,
+            Action::MarkAmbiguous(id) => mark(store, id, OutboxStep::Lost, cx)?,
+            Action::End { channel } => {
+                self.to.take_if(|(no, _)| *no == channel);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn with_id(row: OutboxRow) -> (OutboundId, Box<OutboxRow>) {
+    (row.outbound, Box::new(row))
+}
+
+fn came(result: Result<Input<Box<OutboxRow>>, StoreError>) -> OutboxMsg {
+    OutboxMsg::Came(result.unwrap_or(Input::StoreFailed))
+}
+
+/// Records a step, patiently: a message that was delivered must not look ambiguous because the database was away.
+fn mark(
+    store: Option<Store>,
+    id: OutboundId,
+    step: OutboxStep,
+    cx: &mut Context<OutboxMsg>,
+) -> Result<(), Failure> {
+    let write = async move {
+        let Some(store) = store else { return };
+        for _ in 0..TRIES {
+            match store.outbound_step(id, step).await {
+                Ok(_) => return,
+                Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+                Err(error) => return tracing::error!(%id, ?step, %error, "an outbound message's step was not recorded"),
+            }
+        }
+        tracing::error!(%id, ?step, "an outbound message's step was not recorded: the database stayed away");
+    };
+    cx.pipe_to_self(write, |()| OutboxMsg::Marked)?;
+    Ok(())
+}

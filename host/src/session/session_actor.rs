@@ -1,0 +1,486 @@
+//! The session as an actor: feeds the rules of [`super::core`] and carries their actions out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use choir_link::LinkSecret;
+use choir_messages::id::SessionId;
+use choir_messages::mail::Mail;
+use choir_messages::reply::ReplyTo;
+use choir_messages::secret::Secret;
+use choir_messages::wire::{Bootstrap, Signal, WIRE_VERSION};
+use choir_persistence::store::agents::Desired;
+use choir_persistence::store::sessions::{Binding, SessionRow};
+use choir_sandbox::{Limits, Network, SandboxPaths, SandboxSpec};
+use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
+
+use super::Grant;
+use super::core::{Action, Attempt, Input, Phase, SessionCore};
+use super::gate::{GateMsg, SOCKET};
+use super::parts::Shared;
+use super::sandbox::{SandboxMsg, Started};
+use crate::config::Agent;
+use crate::control::{ControlError, ErrorCode};
+use crate::daemon::{LeaseError, LeasesMsg};
+use crate::limits;
+
+/// How often the clock is looked at: a hundredth of a second is far below any of the session's deadlines.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Longest wait for the leases actor: a store's own deadlines, with room.
+const LEASES: Duration = Duration::from_secs(20);
+
+/// Longest wait for a neighbour.
+const NEIGHBOUR: Duration = Duration::from_secs(30);
+
+/// Other resources than the agent's defaults, for one start (`choir §17.1`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Overrides {
+    pub(crate) workspace: Option<String>,
+    pub(crate) llm: Option<String>,
+}
+
+/// An answer that may take a while: when the agent is up, stopped, or given up.
+type Waiter = ReplyTo<Result<(), ControlError>>;
+
+/// What the session is told.
+pub(crate) enum SessionMsg {
+    Start { fresh: bool, overrides: Overrides, reply: Option<Waiter> },
+    Stop { reply: Option<Waiter> },
+    Restart { fresh: bool, reply: Option<Waiter> },
+    /// choird shuts down; answered once the agent is gone.
+    Quit { reply: ReplyTo<()> },
+    Opened(Result<Box<SessionRow>, LeaseError>),
+    Closed(Result<(), LeaseError>),
+    Launched { attempt: Attempt, result: Result<Started, String> },
+    Gone { attempt: Attempt, how: String },
+    LinkUp { attempt: Attempt },
+    LinkDown { attempt: Attempt, reason: String, for_good: bool },
+    Ready { attempt: Attempt },
+    Leaving { attempt: Attempt, reason: String },
+    Progress { attempt: Attempt },
+    Silent { attempt: Attempt, silent: Duration },
+    /// The agent's wish was written down, or not.
+    Remembered(Result<(), String>),
+    View { reply: ReplyTo<SessionView> },
+    Tick,
+}
+
+impl Mail for SessionMsg {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "start",
+            Self::Stop { .. } => "stop",
+            Self::Restart { .. } => "restart",
+            Self::Quit { .. } => "quit",
+            Self::Opened(_) => "opened",
+            Self::Closed(_) => "closed",
+            Self::Launched { .. } => "launched",
+            Self::Gone { .. } => "gone",
+            Self::LinkUp { .. } => "link_up",
+            Self::LinkDown { .. } => "link_down",
+            Self::Ready { .. } => "ready",
+            Self::Leaving { .. } => "leaving",
+            Self::Progress { .. } => "progress",
+            Self::Silent { .. } => "silent",
+            Self::Remembered(_) => "remembered",
+            Self::View { .. } => "view",
+            Self::Tick => "tick",
+        }
+    }
+}
+
+/// What the session knows, for `agent status`.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionView {
+    pub(crate) phase: Phase,
+    pub(crate) trouble: Option<String>,
+    pub(crate) restarts: u64,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) generation: Option<u64>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) agent_pid: Option<u32>,
+    pub(crate) sandbox: Option<&'static str>,
+    pub(crate) bindings: BTreeMap<String, String>,
+}
+
+struct SessionActor {
+    shared: Arc<Shared>,
+    core: SessionCore,
+    overrides: Overrides,
+    row: Option<SessionRow>,
+    grant: Option<Arc<Grant>>,
+    started: Option<Started>,
+    to_start: Vec<Waiter>,
+    to_stop: Vec<Waiter>,
+    to_quit: Vec<ReplyTo<()>>,
+    /// A wish being written down, and the one after it: they must reach the store in order.
+    remembering: bool,
+    remember_next: Option<bool>,
+}
+
+pub(super) fn child_spec(slot: Slot<SessionMsg>, shared: Arc<Shared>) -> ChildSpec {
+    ChildSpec::worker(slot, move |_| {
+        let shared = Arc::clone(&shared);
+        async move {
+            // Whatever an incarnation before left: its sandbox ends, its link closes, its lease is taken back. Only
+            // then may anything start.
+            shared.gate.call(NEIGHBOUR, |reply| GateMsg::CloseAll { reply }).await?;
+            shared.sandbox.call(NEIGHBOUR, |reply| SandboxMsg::KillAll { reply }).await?;
+            let agent = shared.agent.clone();
+            let reclaimed = shared.leases.call(LEASES, |reply| LeasesMsg::Reclaim { agent, reply }).await?;
+            reclaimed?;
+            let core = SessionCore::after(shared.attempts.load(Ordering::Acquire));
+            Ok(SessionActor {
+                shared,
+                core,
+                overrides: Overrides::default(),
+                row: None,
+                grant: None,
+                started: None,
+                to_start: Vec::new(),
+                to_stop: Vec::new(),
+                to_quit: Vec::new(),
+                remembering: false,
+                remember_next: None,
+            })
+        }
+    })
+}
+
+impl Actor for SessionActor {
+    type Msg = SessionMsg;
+
+    async fn started(&mut self, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        cx.send_interval(LOOK_EVERY, || SessionMsg::Tick)?;
+        if self.wanted().await? {
+            self.step(Input::Start { fresh: false }, cx).await?;
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: SessionMsg, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        let input = match msg {
+            SessionMsg::Start { fresh, overrides, reply } => {
+                if let Err(error) = self.check(&overrides) {
+                    if let Some(reply) = reply {
+                        reply.send(Err(error));
+                    }
+                    return Ok(());
+                }
+                if !matches!(self.core.phase(), Phase::Up) {
+                    self.overrides = overrides;
+                }
+                self.to_start.extend(reply);
+                Input::Start { fresh }
+            }
+            SessionMsg::Stop { reply } => {
+                self.to_stop.extend(reply);
+                Input::Stop
+            }
+            SessionMsg::Restart { fresh, reply } => {
+                self.to_start.extend(reply);
+                // The agent is up until it is down: without this the waiter would be answered at once.
+                let actions = self.core.step(Input::Restart { fresh }, self.shared.host.now());
+                return self.carry_out(actions, cx).await;
+            }
+            SessionMsg::Quit { reply } => {
+                self.to_quit.push(reply);
+                Input::Quit
+            }
+            SessionMsg::Opened(Ok(row)) => {
+                self.row = Some(*row);
+                Input::Opened
+            }
+            SessionMsg::Opened(Err(LeaseError::Refused(reason))) => Input::OpenRefused { reason },
+            SessionMsg::Opened(Err(LeaseError::Unavailable(reason))) => Input::OpenFailed { reason },
+            SessionMsg::Closed(Ok(())) => {
+                self.grant = None;
+                Input::Closed
+            }
+            SessionMsg::Closed(Err(error)) => Input::CloseFailed { reason: error.to_string() },
+            SessionMsg::Launched { attempt, result: Ok(started) } => {
+                let pid = started.pid;
+                if attempt == self.core.attempt() {
+                    self.started = Some(started);
+                }
+                Input::Launched { attempt, pid }
+            }
+            SessionMsg::Launched { attempt, result: Err(reason) } => Input::LaunchFailed { attempt, reason },
+            SessionMsg::Gone { attempt, how } => {
+                if attempt == self.core.attempt() {
+                    self.started = None;
+                }
+                Input::Gone { attempt, how }
+            }
+            SessionMsg::LinkUp { attempt } => Input::LinkUp { attempt },
+            SessionMsg::LinkDown { attempt, reason, for_good } => Input::LinkDown { attempt, reason, for_good },
+            SessionMsg::Ready { attempt } => Input::Ready { attempt },
+            SessionMsg::Leaving { attempt, reason } => Input::Leaving { attempt, reason },
+            SessionMsg::Progress { attempt } => Input::Progress { attempt },
+            SessionMsg::Silent { attempt, silent } => Input::Silent { attempt, silent },
+            SessionMsg::Remembered(result) => {
+                if let Err(why) = result {
+                    tracing::error!(agent = %self.shared.agent, why, "the agent's desired state could not be written down");
+                }
+                self.remembering = false;
+                if let Some(wanted) = self.remember_next.take() {
+                    self.remember(wanted, cx)?;
+                }
+                return Ok(());
+            }
+            SessionMsg::View { reply } => {
+                reply.send(self.view().await);
+                return Ok(());
+            }
+            SessionMsg::Tick => {
+                let now = self.shared.host.now();
+                if self.core.deadline().is_none_or(|at| at > now) {
+                    return Ok(());
+                }
+                Input::Tick
+            }
+        };
+        self.step(input, cx).await
+    }
+}
+
+impl SessionActor {
+    async fn step(&mut self, input: Input, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        let actions = self.core.step(input, self.shared.host.now());
+        self.carry_out(actions, cx).await?;
+        self.answer_waiters();
+        Ok(())
+    }
+
+    /// Whether the agent should run: an operator's wish, or the configuration's where there never was one.
+    async fn wanted(&self) -> Result<bool, Failure> {
+        let store = self.shared.host.store().ok_or_else(|| Failure::new("the database is not open"))?;
+        let known = store.agents().await?.into_iter().find(|row| row.agent == self.shared.agent);
+        let autostart = self.configured().is_some_and(|agent| agent.autostart);
+        Ok(known.map_or(autostart, |row| row.desired == Desired::Running))
+    }
+
+    fn configured(&self) -> Option<Agent> {
+        self.shared.host.settings().config.agents.get(&self.shared.agent).cloned()
+    }
+
+    fn check(&self, overrides: &Overrides) -> Result<(), ControlError> {
+        let settings = self.shared.host.settings();
+        let config = &settings.config;
+        if let Some(name) = &overrides.workspace
+            && !config.workspaces.contains_key(name)
+        {
+            let known = crate::config::known_list(config.workspaces.keys().map(String::as_str));
+            return Err(ControlError::new(ErrorCode::Usage, format!("no workspace named \"{name}\"; {known}")));
+        }
+        if let Some(name) = &overrides.llm
+            && !config.models.contains_key(name)
+        {
+            let known = crate::config::known_list(config.models.keys().map(String::as_str));
+            return Err(ControlError::new(ErrorCode::Usage, format!("no model named \"{name}\"; {known}")));
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, actions: Vec<Action>, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        for action in actions {
+            match action {
+                Action::Remember { wanted } => self.remember(wanted, cx)?,
+                Action::Open { fresh } => self.open(fresh, cx)?,
+                Action::Launch { attempt } => self.launch(attempt, cx)?,
+                Action::AskToLeave { attempt, within } => {
+                    let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+                    let signal = Signal::ShutDown { within_ms };
+                    self.shared.gate.send(GateMsg::Signal { attempt, signal }).await?;
+                }
+                Action::Kill { attempt, why } => {
+                    tracing::info!(agent = %self.shared.agent, attempt, why, "ending the sandbox");
+                    self.shared.gate.send(GateMsg::Close { attempt }).await?;
+                    self.shared.sandbox.send(SandboxMsg::Kill { attempt }).await?;
+                }
+                Action::Close { crashed } => self.close(crashed.is_some(), cx)?,
+                Action::Report { bad: true, text } => tracing::warn!(agent = %self.shared.agent, "{text}"),
+                Action::Report { bad: false, text } => tracing::info!(agent = %self.shared.agent, "{text}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, wanted: bool, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        if self.remembering {
+            self.remember_next = Some(wanted);
+            return Ok(());
+        }
+        self.remembering = true;
+        let (store, agent) = (self.shared.host.store(), self.shared.agent.clone());
+        let desired = if wanted { Desired::Running } else { Desired::Stopped };
+        let write = async move {
+            let Some(store) = store else { return Err("the database is not open".to_owned()) };
+            store.register_agent(&agent).await.map_err(|e| e.to_string())?;
+            store.set_desired(&agent, desired).await.map_err(|e| e.to_string())
+        };
+        cx.pipe_to_self(write, SessionMsg::Remembered)?;
+        Ok(())
+    }
+
+    fn open(&self, fresh: bool, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        let Some(agent) = self.configured() else {
+            let why = format!("config.json has no agent \"{}\" any more", self.shared.agent);
+            cx.pipe_to_self(std::future::ready(why), |why| SessionMsg::Opened(Err(LeaseError::Refused(why))))?;
+            return Ok(());
+        };
+        let mut bindings = vec![
+            Binding {
+                kind: "workspace".into(),
+                name: self.overrides.workspace.clone().unwrap_or(agent.workspace),
+                exclusive: true,
+            },
+            Binding { kind: "llm".into(), name: self.overrides.llm.clone().unwrap_or(agent.llm), exclusive: false },
+        ];
+        let others = agent.other_exclusive.into_iter();
+        bindings.extend(others.map(|(kind, name)| Binding { kind, name, exclusive: true }));
+        let (leases, agent) = (self.shared.leases.clone(), self.shared.agent.clone());
+        let open = async move {
+            let asked = leases.call(LEASES, |reply| LeasesMsg::Open { agent, bindings, fresh, reply }).await;
+            asked.unwrap_or_else(|error| Err(LeaseError::Unavailable(error.to_string())))
+        };
+        cx.pipe_to_self(open, |opened| SessionMsg::Opened(opened.map(Box::new)))?;
+        Ok(())
+    }
+
+    fn close(&self, crashed: bool, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        let Some((session, generation)) = self.row.as_ref().map(|row| (row.session, row.generation)) else {
+            cx.pipe_to_self(std::future::ready(()), |()| SessionMsg::Closed(Ok(())))?;
+            return Ok(());
+        };
+        let leases = self.shared.leases.clone();
+        let close = async move {
+            let message = |reply| LeasesMsg::Close { session, generation, crashed, reply };
+            let asked = leases.call(LEASES, message).await;
+            asked.unwrap_or_else(|error| Err(LeaseError::Unavailable(error.to_string())))
+        };
+        cx.pipe_to_self(close, SessionMsg::Closed)?;
+        Ok(())
+    }
+
+    fn launch(&mut self, attempt: Attempt, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        self.shared.attempts.store(attempt, Ordering::Release);
+        let prepared = self.prepare(attempt);
+        let shared = Arc::clone(&self.shared);
+        let launch = async move {
+            let (grant, secret, spec) = prepared?;
+            let open = |reply| GateMsg::Open { grant, secret, reply };
+            shared.gate.call(NEIGHBOUR, open).await.map_err(|e| e.to_string())??;
+            let start = |reply| SandboxMsg::Start { attempt, spec: Box::new(spec), reply };
+            shared.sandbox.call(NEIGHBOUR, start).await.map_err(|e| e.to_string())?
+        };
+        cx.pipe_to_self(launch, move |result| SessionMsg::Launched { attempt, result })?;
+        Ok(())
+    }
+
+    fn prepare(&mut self, attempt: Attempt) -> Result<(Arc<Grant>, LinkSecret, SandboxSpec), String> {
+        let row = self.row.as_ref().ok_or("the session is not open")?;
+        let bindings: BTreeMap<String, String> =
+            row.bindings.iter().map(|b| (b.kind.clone(), b.name.clone())).collect();
+        let named = |kind: &str| bindings.get(kind).cloned().ok_or(format!("the session has no {kind}"));
+        let (llm, workspace) = (named("llm")?, named("workspace")?);
+        let settings = self.shared.host.settings();
+        let place = settings.config.workspaces.get(&workspace);
+        let place = place.ok_or(format!("config.json has no workspace \"{workspace}\" any more"))?;
+        std::fs::create_dir_all(&place.path)
+            .map_err(|e| format!("cannot make the workspace {}: {e}", place.path.display()))?;
+        let socket_dir = self.shared.host.state.link_dir(&self.shared.agent);
+        let choir_dir = self.configured().and_then(|agent| agent.choir_dir);
+        let paths = SandboxPaths {
+            binary: self.shared.host.agent_binary.clone(),
+            workspace: place.path.clone(),
+            socket_dir: socket_dir.clone(),
+            choir_dir,
+        };
+        // The socket is made by the gate, the directory must be there for the sandbox to be shown it.
+        crate::state_dir::make_private(&socket_dir).map_err(|e| e.to_string())?;
+        crate::state_dir::fits_a_socket(&socket_dir.join(SOCKET)).map_err(|e| e.to_string())?;
+        let inside = self.shared.host.sandbox.borrow().sandbox.inside(&paths);
+        let secret = LinkSecret::fresh().map_err(|e| e.to_string())?;
+        let bootstrap = Bootstrap {
+            version: WIRE_VERSION,
+            agent: self.shared.agent.clone(),
+            session: row.session,
+            lease: row.lease,
+            generation: row.generation,
+            socket: inside.socket_dir.join(SOCKET),
+            link_secret: secret.to_hex().to_string(),
+            workspace: inside.workspace,
+            choir_dir: inside.choir_dir,
+            otlp_endpoint: settings.config.telemetry.otlp_endpoint.clone(),
+            trace: crate::telemetry::current_trace(),
+        };
+        let line = serde_json::to_string(&bootstrap).map_err(|e| e.to_string())?;
+        let grant = Arc::new(Grant {
+            attempt,
+            session: row.session,
+            lease: row.lease,
+            generation: row.generation,
+            llm,
+            workspace,
+            bindings,
+        });
+        self.grant = Some(Arc::clone(&grant));
+        let spec = SandboxSpec {
+            label: self.shared.host.label(),
+            paths,
+            args: Vec::new(),
+            limits: Limits::default(),
+            network: Network::Shared,
+            bootstrap: Secret::new(line),
+            log_file: self.shared.host.state.log_file(self.shared.agent.as_str()),
+        };
+        Ok((grant, secret, spec))
+    }
+
+    fn answer_waiters(&mut self) {
+        let agent = &self.shared.agent;
+        match self.core.phase() {
+            Phase::Up => self.to_start.drain(..).for_each(|waiter| waiter.send(Ok(()))),
+            Phase::Failed { why } => {
+                let error = ControlError::new(ErrorCode::Runtime, format!("agent \"{agent}\" did not start: {why}"))
+                    .next(format!("`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"));
+                self.to_start.drain(..).for_each(|waiter| waiter.send(Err(error.clone())));
+                self.to_stop.drain(..).for_each(|waiter| waiter.send(Ok(())));
+                self.to_quit.drain(..).for_each(|waiter| waiter.send(()));
+            }
+            Phase::Stopped => {
+                let error =
+                    ControlError::new(ErrorCode::Negative, format!("agent \"{agent}\" was stopped meanwhile"));
+                self.to_start.drain(..).for_each(|waiter| waiter.send(Err(error.clone())));
+                self.to_stop.drain(..).for_each(|waiter| waiter.send(Ok(())));
+                self.to_quit.drain(..).for_each(|waiter| waiter.send(()));
+            }
+            _ => {}
+        }
+    }
+
+    async fn view(&self) -> SessionView {
+        let agent_pid = match &self.started {
+            None => None,
+            Some(_) => {
+                let asked = self.shared.sandbox.call(Duration::from_secs(1), |reply| SandboxMsg::AgentPid { reply });
+                asked.await.ok().flatten()
+            }
+        };
+        SessionView {
+            phase: self.core.phase(),
+            trouble: self.core.trouble().map(str::to_owned),
+            restarts: self.core.restarts(),
+            session: self.row.as_ref().map(|row| row.session),
+            generation: self.row.as_ref().map(|row| row.generation),
+            pid: self.started.as_ref().map(|s| s.pid),
+            agent_pid,
+            sandbox: self.started.as_ref().map(|s| s.sandbox),
+            bindings: self.grant.as_ref().map(|grant| grant.bindings.clone()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Every bound of this crate, each with its reason.
+
+use std::time::Duration;
+
+use choir_messages::event::Revision;
+
+/// Connections of the pool. Appends have their own connection, so these serve only the inbox, the outbox and the CLI.
+pub const POOL_CONNECTIONS: u32 = 6;
+
+/// Longest wait for a pooled connection before the caller is told that the database is busy or gone.
+pub const ACQUIRE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest time to open one connection, including TLS to an external server.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest run of one statement, enforced by the server. The longest legitimate ones read a page of events.
+pub const STATEMENT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest wait for a row lock, enforced by the server: a transaction of this crate holds its locks for milliseconds.
+pub const LOCK_WITHIN: Duration = Duration::from_secs(3);
+
+/// Longest duration of one group commit, from its first statement to the answer to COMMIT. Past it the connection is
+/// dropped and every append of the group is told that its outcome is unknown.
+pub const COMMIT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest wait of an append, from its arrival in the queue to its answer: one commit in progress, and its own.
+pub const APPEND_WITHIN: Duration = Duration::from_secs(25);
+
+/// Longest wait of an append for a place in the queue.
+pub const ENQUEUE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Appends waiting for the committer. One session has one append in flight, so this is far above the sessions of a host.
+pub const APPEND_QUEUE: usize = 256;
+
+/// Appends of one group commit.
+pub const GROUP_APPENDS: usize = 64;
+
+/// Bytes of canonical text in one group commit, unless one append alone is larger: bounds memory and the time that
+/// others wait behind one transaction.
+pub const GROUP_BYTES: usize = 16 * 1024 * 1024;
+
+/// Hashes of durable events kept in memory a session, so that a repeated append is recognised without the database.
+pub const REMEMBERED_HASHES: usize = 512;
+
+/// Sessions whose state is kept in memory by the committer; the least recently used is forgotten and read again when needed.
+pub const KEEPERS: usize = 64;
+
+/// Revisions between two snapshots: bounds what must be folded after a crash (`choir §13.1`).
+pub const SNAPSHOT_EVERY: Revision = 200;
+
+/// Snapshots kept a session. One would do; a second one helps if the newest cannot be read.
+pub const SNAPSHOTS_KEPT: Revision = 2;
+
+/// Events read at a time when a log is folded or verified.
+pub const READ_PAGE: i64 = 512;
+
+/// Most rows of one page of a listing.
+pub const LIST_ROWS: u32 = 1000;
+
+/// Messages of one agent that have no outcome yet; more are refused at the door.
+pub const INBOX_OPEN: i64 = 1024;
+
+/// Longest name of a message's source, in bytes.
+pub const SOURCE_BYTES: usize = 128;
+
+/// Most resources bound to one session.
+pub const BINDINGS: usize = 64;
+
+/// Longest payload of an approval request, in bytes of canonical JSON: a tool input and its envelope.
+pub const APPROVAL_BYTES: usize = 2 * 1024 * 1024;
+
+/// Changes buffered for a slow subscriber; one that lags is told so and must look at the tables.
+pub const CHANGES: usize = 1024;
+
+/// Longest wait for the claim on a database that an earlier choird's connection has not let go of yet.
+pub const CLAIM_WITHIN: Duration = Duration::from_secs(10);

@@ -1,0 +1,12 @@
+//! The store and the cluster against a real Postgres.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+mod cluster;
+mod journal;
+mod log;
+mod messages;
+mod schema;
+mod sessions;
+mod supervised;
+mod verify;
