@@ -133,3 +133,14 @@ async fn a_message_sent_twice_is_answered_once() {
     tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>()).await.unwrap_err();
     assert_eq!(host.closings(), 1);
 }
+
+#[tokio::test]
+async fn the_first_model_request_is_below_8_kb() {
+    let mut host = TestHost::new(work()).await;
+    let _agent = host.start().await;
+    let message = host.say("do the work").await;
+    host.answer(message).await;
+    let entry = host.model.journal().entries().into_iter().next().unwrap();
+    println!("first model request: {} bytes", entry.request_bytes);
+    assert!(entry.request_bytes < 8192, "{} bytes", entry.request_bytes);
+}

@@ -8,6 +8,7 @@
 
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod limits;
 pub mod secrets;
 pub mod state_dir;

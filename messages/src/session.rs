@@ -462,9 +462,13 @@ impl SessionView {
         Ok(())
     }
 
-    /// Drops whole turns from the front of the transcript until it is within its bounds. Only called between turns, so
-    /// no call is ever parted from its result. A single turn beyond the bounds is dropped whole.
+    /// Drops whole turns from the front of the transcript until it is within its bounds. A single turn beyond the bounds
+    /// is dropped whole. Nothing is dropped while a turn is running (a waiting message may be closed meanwhile): no call
+    /// is ever parted from its result, and no answer from its question.
     fn trim(&mut self) {
+        if self.turn.is_some() {
+            return;
+        }
         let mut bytes: usize = self.transcript.iter().map(|turn| turn_bytes(turn)).sum();
         let mut entries = self.transcript.len();
         let mut cut = 0;

@@ -121,9 +121,10 @@ impl From<sqlx::Error> for StoreError {
             }
             sqlx::Error::PoolTimedOut => Self::Unavailable("no connection became free in time".into()),
             sqlx::Error::PoolClosed => Self::Closed,
-            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => {
-                Self::Unavailable(error.to_string().into())
-            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Protocol(_) => Self::Unavailable(error.to_string().into()),
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
                 Self::Corrupt(error.to_string().into())
             }

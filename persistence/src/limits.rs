@@ -73,4 +73,4 @@ pub const APPROVAL_BYTES: usize = 2 * 1024 * 1024;
 pub const CHANGES: usize = 1024;
 
 /// Longest wait for the claim on a database that an earlier choird's connection has not let go of yet.
-pub const CLAIM_WITHIN: Duration = Duration::from_secs(10);
+pub const CLAIM_WITHIN: Duration = Duration::from_secs(5);

@@ -4,7 +4,11 @@
 //! a copy of one template, so it is up in a fraction of a second, and a watchdog ends it with the test's process,
 //! however that ends.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot have its database must fail, loudly")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot have its database must fail, loudly"
+)]
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -151,14 +155,17 @@ pub async fn binaries() -> Binaries {
             "these tests need PostgreSQL: run scripts/fetch-postgres and see why it fails:\n{}",
             String::from_utf8_lossy(&output.stderr)
         ),
-        Err(error) => panic!("these tests need PostgreSQL: run scripts/fetch-postgres ({}: {error})", script.display()),
+        Err(error) => {
+            panic!("these tests need PostgreSQL: run scripts/fetch-postgres ({}: {error})", script.display())
+        }
     }
 }
 
 /// The data folder of a stopped cluster with an empty database, made once a machine.
 pub async fn template(binaries: &Binaries) -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
-    let home = std::env::temp_dir().join(format!("choir-template-{uid}-{FETCHED}-{}-{TEMPLATE}", binaries.major()));
+    let home =
+        std::env::temp_dir().join(format!("choir-template-{uid}-{FETCHED}-{}-{TEMPLATE}", binaries.major()));
     std::fs::create_dir_all(&home).expect("the temporary folder is writable");
     let ready = home.join("data");
     let lock = File::create(home.join("lock")).expect("the temporary folder is writable");

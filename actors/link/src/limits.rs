@@ -26,7 +26,7 @@ pub const ACCEPTS_PER_SECOND: u32 = 64;
 pub const NODE_STEP: Duration = Duration::from_secs(5);
 
 /// Calls of the peer that are being answered at once. At this number the guard stops reading, so that the socket's
-/// buffer stalls the peer: sixteen tools on the host, a heartbeat, a status and room.
+/// buffer stalls the peer: [`SLOW_CALLS`] and eight quick ones.
 pub const CALLS_IN_FLIGHT: usize = 32;
 
 /// Of those, how many an agent uses for verbs that may take minutes; the rest stays free for heartbeats, so that slow

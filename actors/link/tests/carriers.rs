@@ -1,4 +1,5 @@
 //! One suite for every carrier: what a link promises to two honest ends.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! A faulty wire between two honest ends: it delays, delivers in pieces and is cut after any byte, in either
 //! direction. Whatever it does, both ends end cleanly, nothing hangs, and the next link works.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -41,6 +41,8 @@ pub struct Entry {
     pub step: usize,
     /// Messages in the transcript.
     pub messages: usize,
+    /// Bytes of the request's body.
+    pub request_bytes: usize,
     /// Digest of the transcript: the same request again has the same.
     pub transcript: String,
     /// The fault it met, if any.
@@ -224,6 +226,7 @@ impl Journal {
                 rule: String::new(),
                 step: 0,
                 messages: 0,
+                request_bytes: 0,
                 transcript: String::new(),
                 fault: None,
                 outcome: Outcome::Open,

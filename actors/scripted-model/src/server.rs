@@ -276,6 +276,7 @@ async fn completions(State(shared): State<Arc<Shared>>, request: Request) -> Res
         entry.rule.clone_from(&reply.rule);
         entry.step = reply.step;
         entry.messages = transcript.messages;
+        entry.request_bytes = body.len();
         entry.transcript = transcript.digest.to_string();
         entry.fault.clone_from(&fault);
     });

@@ -103,7 +103,7 @@ fn pool(options: PgConnectOptions, host: Arc<Host>, back_off: Backoff) -> ChildS
             if let Some(store) = host.store() {
                 return Ok(PoolActor { store, host });
             }
-            let store = Store::open(options).await.map_err(|error| {
+            let store = open(options).await.map_err(|error| {
                 host.health.send_replace(DatabaseHealth { up: false, trouble: Some(error.to_string()) });
                 Failure::from(error)
             })?;
@@ -115,6 +115,14 @@ fn pool(options: PgConnectOptions, host: Arc<Host>, back_off: Backoff) -> ChildS
     .start_within(START)
     .shutdown(Shutdown::Within(STOP))
     .backoff(back_off)
+}
+
+/// Opens the store on a thread of its own: its future borrows across awaits in a way that the compiler cannot prove to
+/// be `Send`, and an actor's must be.
+async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
+    let runtime = tokio::runtime::Handle::current();
+    let opened = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options))).await;
+    opened.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string().into())))
 }
 
 impl Actor for PoolActor {

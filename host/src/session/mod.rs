@@ -23,7 +23,7 @@ use choir_messages::id::{LeaseId, SessionId};
 
 pub(crate) use delivery_actor::{OutboxMsg, SOURCE};
 pub(crate) use gate::GateMsg;
-pub(crate) use parts::{AgentHandle, Shared, agent_spec};
+pub(crate) use parts::{AgentHandle, agent_spec};
 pub(crate) use pusher_actor::InboxMsg;
 pub(crate) use replica::ReplicaMsg;
 pub(crate) use session_actor::{Overrides, SessionMsg};

@@ -86,6 +86,7 @@ struct Channel {
 /// The rules; see the module's text.
 #[derive(Debug)]
 pub struct Outbox<T> {
+    message: std::marker::PhantomData<fn() -> T>,
     channel: Option<Channel>,
     asking: bool,
     stale: bool,
@@ -97,6 +98,7 @@ pub struct Outbox<T> {
 impl<T> Default for Outbox<T> {
     fn default() -> Self {
         Self {
+            message: std::marker::PhantomData,
             channel: None,
             asking: false,
             stale: false,

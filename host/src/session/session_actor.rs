@@ -24,7 +24,6 @@ use super::sandbox::{SandboxMsg, Started};
 use crate::config::Agent;
 use crate::control::{ControlError, ErrorCode};
 use crate::daemon::{LeaseError, LeasesMsg};
-use crate::limits;
 
 /// How often the clock is looked at: a hundredth of a second is far below any of the session's deadlines.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

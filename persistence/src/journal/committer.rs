@@ -10,6 +10,7 @@ use choir_messages::id::{AgentId, SessionId};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::{broadcast, mpsc};
+use tracing::Instrument as _;
 
 use super::keeper::{Keeper, Refused};
 use super::rows::Rows;
@@ -132,10 +133,10 @@ impl Committer {
                 // A server that restarted while nothing was appended is noticed here, before anything is at stake.
                 Some(mut kept) if self.used.elapsed() > TRUSTED_WHILE_USED => match kept.ping().await {
                     Ok(()) => kept,
-                    Err(_) => self.claim.connect().await?,
+                    Err(_) => self.claim.reconnect().await?,
                 },
                 Some(kept) => kept,
-                None => self.claim.connect().await?,
+                None => self.claim.reconnect().await?,
             };
             self.used = Instant::now();
             let result = self.transact(&mut connection, group).await;
@@ -144,7 +145,9 @@ impl Committer {
             }
             result
         };
-        match tokio::time::timeout(limits::COMMIT_WITHIN, work).await {
+        let events: usize = group.iter().map(|a| a.events.len()).sum();
+        let span = tracing::info_span!(target: "choir::store", "store.commit", appends = group.len(), events);
+        match tokio::time::timeout(limits::COMMIT_WITHIN, work.instrument(span)).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Unconfirmed),
         }
@@ -256,7 +259,8 @@ fn gather(waiting: &mut VecDeque<Append>) -> Vec<Append> {
     let mut bytes = 0usize;
     while let Some(append) = waiting.pop_front() {
         let fits = group.is_empty()
-            || (group.len() < limits::GROUP_APPENDS && bytes.saturating_add(append.bytes) <= limits::GROUP_BYTES);
+            || (group.len() < limits::GROUP_APPENDS
+                && bytes.saturating_add(append.bytes) <= limits::GROUP_BYTES);
         // A session whose earlier append waits must not be overtaken by its later one.
         if fits && taken.insert(append.session) {
             bytes = bytes.saturating_add(append.bytes);
@@ -304,7 +308,10 @@ async fn lock_sessions(
     rows.into_iter()
         .map(|(id, agent, lease, generation, active, rev, hash)| {
             let head = ids::head(rev, &hash)?;
-            Ok((ids::parse(&id)?, LockedSession { agent: ids::parse(&agent)?, lease, generation, active, head }))
+            Ok((
+                ids::parse(&id)?,
+                LockedSession { agent: ids::parse(&agent)?, lease, generation, active, head },
+            ))
         })
         .collect()
 }

@@ -224,10 +224,7 @@ mod tests {
     fn a_gap_before_the_batch_has_diverged_and_a_gap_inside_is_a_broken_chain() {
         let all = log(5);
         let mut fresh = keeper();
-        assert_eq!(
-            fresh.add(&all[1..2], &HashMap::new()),
-            Err(Refused::Diverged { durable: Head::START })
-        );
+        assert_eq!(fresh.add(&all[1..2], &HashMap::new()), Err(Refused::Diverged { durable: Head::START }));
         let mut holed = log(5);
         holed.remove(2);
         assert_eq!(

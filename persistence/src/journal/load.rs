@@ -32,7 +32,9 @@ pub(crate) async fn snapshot(
         match serde_json::from_str::<SessionView>(&text) {
             Ok(view) if view.session == session && view.head == head => return Ok(Some(view)),
             Ok(_) => tracing::warn!(%session, rev, "a snapshot does not match its log and is passed over"),
-            Err(error) => tracing::warn!(%session, rev, %error, "a snapshot cannot be read and is passed over"),
+            Err(error) => {
+                tracing::warn!(%session, rev, %error, "a snapshot cannot be read and is passed over")
+            }
         }
     }
     Ok(None)
@@ -80,8 +82,7 @@ pub(crate) async fn view(
     let from = start.as_ref().map_or(0, |view| view.head.rev);
     let mut view = start.unwrap_or_else(|| SessionView::new(session));
     while view.head.rev < head.rev {
-        let page =
-            events(connection, session, view.head.rev, limits::READ_PAGE, limits::GROUP_BYTES).await?;
+        let page = events(connection, session, view.head.rev, limits::READ_PAGE, limits::GROUP_BYTES).await?;
         if page.is_empty() {
             break;
         }

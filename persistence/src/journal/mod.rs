@@ -89,6 +89,7 @@ impl Store {
     /// An empty batch only asks whether the lease is valid and what is durable.
     ///
     /// At most [`BATCH_EVENTS`] events of at most [`FRAME_BYTES`] bytes in all.
+    #[tracing::instrument(target = "choir::store", name = "store.append", level = "debug", skip_all, fields(%session, events = events.len()))]
     pub async fn append(
         &self,
         session: SessionId,

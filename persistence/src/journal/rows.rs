@@ -76,7 +76,12 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    fn event(&mut self, session: SessionId, agent: &'a AgentId, checked: &'a Checked) -> Result<(), StoreError> {
+    fn event(
+        &mut self,
+        session: SessionId,
+        agent: &'a AgentId,
+        checked: &'a Checked,
+    ) -> Result<(), StoreError> {
         let Checked { event, text } = checked;
         let rev = ids::column(event.rev)?;
         self.event_session.push(session.to_string());
@@ -135,7 +140,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Takes a snapshot as its JSON text.
-    pub(crate) fn snapshot(&mut self, session: SessionId, head: Head, view: String) -> Result<(), StoreError> {
+    pub(crate) fn snapshot(
+        &mut self,
+        session: SessionId,
+        head: Head,
+        view: String,
+    ) -> Result<(), StoreError> {
         self.snapshot_session.push(session.to_string());
         self.snapshot_rev.push(ids::column(head.rev)?);
         self.snapshot_hash.push(head.hash.to_string());
@@ -256,7 +266,8 @@ pub(crate) async fn settle(connection: &mut PgConnection, said: &[Said]) -> Resu
         return Ok(0);
     }
     let text: Vec<String> = said.iter().map(|s| ids::text_to_json(&s.text)).collect();
-    let rev: Vec<Option<i64>> = said.iter().map(|s| s.rev.map(ids::column).transpose()).collect::<Result<_, _>>()?;
+    let rev: Vec<Option<i64>> =
+        said.iter().map(|s| s.rev.map(ids::column).transpose()).collect::<Result<_, _>>()?;
     let done = sqlx::query(
         "WITH said AS (
              SELECT * FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[])

@@ -71,7 +71,10 @@ impl Binaries {
         let said = String::from_utf8_lossy(&output.stdout);
         let major = major_version(&said).ok_or_else(|| {
             let heard = String::from_utf8_lossy(&output.stderr);
-            bad(format!("postgres --version says \"{}\"", said.trim().chars().chain(heard.chars()).take(200).collect::<String>().trim()))
+            bad(format!(
+                "postgres --version says \"{}\"",
+                said.trim().chars().chain(heard.chars()).take(200).collect::<String>().trim()
+            ))
         })?;
         if major < OLDEST {
             return Err(bad(format!("version {major} is too old, at least {OLDEST} is needed")));
@@ -146,6 +149,9 @@ mod tests {
     async fn a_named_folder_without_programs_is_an_error_that_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let error = Binaries::find(Some(dir.path()), Path::new("/nowhere")).await.unwrap_err().to_string();
-        assert!(error.contains(&dir.path().display().to_string()) && error.contains("no postgres"), "{error}");
+        assert!(
+            error.contains(&dir.path().display().to_string()) && error.contains("no postgres"),
+            "{error}"
+        );
     }
 }

@@ -100,15 +100,12 @@ impl Cluster {
         Self::start_stopped(config, layout, lock).await
     }
 
-    async fn start_stopped(
-        config: &ClusterConfig,
-        layout: Layout,
-        lock: File,
-    ) -> Result<Self, ClusterError> {
+    async fn start_stopped(config: &ClusterConfig, layout: Layout, lock: File) -> Result<Self, ClusterError> {
         layout.check_room()?;
         let run_as = RunAs::choose().await?;
         run_as.give(&layout.root)?;
         run_as.give(&layout.sockets)?;
+        run_as.check_reach(&layout.root, &config.binaries.program("postgres")).await?;
         let made = initdb::ensure(&layout, &config.binaries, run_as, config.template.as_deref()).await?;
         let origin = if made { Origin::Made } else { Origin::Started };
         let deadline = Instant::now() + READY_WITHIN;
@@ -167,7 +164,9 @@ impl Cluster {
         let mut host = String::new();
         for byte in self.layout.sockets.as_os_str().as_encoded_bytes() {
             match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => host.push(char::from(*byte)),
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                    host.push(char::from(*byte))
+                }
                 other => host.push_str(&format!("%{other:02X}")),
             }
         }

@@ -61,7 +61,8 @@ pub enum ClusterError {
     /// Postgres refuses root and no other user can be had.
     #[error(
         "PostgreSQL refuses to run as root, and neither a user namespace nor the user \"nobody\" could be used ({why}): run choird as \
-         an ordinary user, or set {} to the URL of a server", super::DATABASE_URL_VAR
+         an ordinary user, or set {} to the URL of a server",
+        super::DATABASE_URL_VAR
     )]
     Root {
         /// What was tried.

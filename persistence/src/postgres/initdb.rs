@@ -86,7 +86,8 @@ async fn initdb(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let slow = || ClusterError::Slow { program: "initdb", seconds: WITHIN.as_secs(), log: layout.log.clone() };
+    let slow =
+        || ClusterError::Slow { program: "initdb", seconds: WITHIN.as_secs(), log: layout.log.clone() };
     let output = tokio::time::timeout(WITHIN, command.output())
         .await
         .map_err(|_| slow())?
@@ -105,7 +106,8 @@ pub(super) fn explain(program: &'static str, said: &str, layout: &Layout, log: P
     if said.contains("No space left on device") {
         return ClusterError::DiskFull { dir: layout.root.clone(), free_mib: layout.free_mib() };
     }
-    let telling = |line: &&str| ["FATAL:", "PANIC:", "error:", "could not"].iter().any(|mark| line.contains(mark));
+    let telling =
+        |line: &&str| ["FATAL:", "PANIC:", "error:", "could not"].iter().any(|mark| line.contains(mark));
     let why = said
         .lines()
         .rfind(telling)
@@ -137,7 +139,8 @@ mod tests {
     fn a_full_disk_and_a_fatal_line_are_told_from_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::prepare(dir.path()).unwrap();
-        let full = "LOG:  x\nPANIC:  could not write to file \"pg_wal/xlogtemp.1\": No space left on device\n";
+        let full =
+            "LOG:  x\nPANIC:  could not write to file \"pg_wal/xlogtemp.1\": No space left on device\n";
         assert!(matches!(explain("postgres", full, &layout, PathBuf::new()), ClusterError::DiskFull { .. }));
         let fatal = "2026 FATAL:  lock file is empty\n2026 LOG:  database system is shut down\n";
         let ClusterError::Failed { why, .. } = explain("postgres", fatal, &layout, PathBuf::new()) else {

@@ -72,7 +72,11 @@ impl Layout {
     /// Refuses when the disk is nearly full.
     pub(super) fn check_room(&self) -> Result<(), ClusterError> {
         let free_mib = self.free_mib();
-        if free_mib < FREE_MIB { Err(ClusterError::DiskFull { dir: self.root.clone(), free_mib }) } else { Ok(()) }
+        if free_mib < FREE_MIB {
+            Err(ClusterError::DiskFull { dir: self.root.clone(), free_mib })
+        } else {
+            Ok(())
+        }
     }
 
     /// What is free on the cluster's disk, in MiB; plenty if the system does not say.

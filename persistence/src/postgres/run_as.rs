@@ -69,6 +69,23 @@ impl RunAs {
         }
         std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).map_err(|e| ClusterError::file(dir, &e))
     }
+
+    /// Whether that user can reach what it needs; a folder above may be closed to it.
+    pub(super) async fn check_reach(self, dir: &Path, program: &Path) -> Result<(), ClusterError> {
+        if self != Self::Nobody {
+            return Ok(());
+        }
+        for path in [dir, program] {
+            let mut look = self.command("test");
+            look.arg("-x").arg(path);
+            if trial(look).await.is_err() {
+                let why =
+                    format!("no user namespaces, and the user \"nobody\" cannot reach {}", path.display());
+                return Err(ClusterError::Root { why });
+            }
+        }
+        Ok(())
+    }
 }
 
 async fn trial(mut command: Command) -> Result<(), String> {
@@ -77,6 +94,10 @@ async fn trial(mut command: Command) -> Result<(), String> {
         Err(_) => Err("no answer".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Ok(Ok(output)) if output.status.success() => Ok(()),
-        Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().chars().take(200).collect()),
+        Ok(Ok(output)) => Err(format!(
+            "{} {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim().chars().take(200).collect::<String>()
+        )),
     }
 }

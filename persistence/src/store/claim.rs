@@ -33,16 +33,23 @@ impl Claim {
     /// One try; [`StoreError::InUse`] when somebody holds the claim.
     pub(crate) async fn connect(&self) -> Result<PgConnection, StoreError> {
         let mut connection = connect(&self.options).await?;
-        let (held,): (bool,) = sqlx::query_as("SELECT pg_try_advisory_lock($1)")
-            .bind(KEY)
-            .fetch_one(&mut connection)
-            .await?;
+        let (held,): (bool,) =
+            sqlx::query_as("SELECT pg_try_advisory_lock($1)").bind(KEY).fetch_one(&mut connection).await?;
         if held {
             return Ok(connection);
         }
         // Best effort: the server drops it in any case.
         let _ = connection.close().await;
         Err(StoreError::InUse)
+    }
+
+    /// The connection anew, after it was lost. That the claim is still held then is most likely this process's own
+    /// earlier connection, which the server has yet to give up: a reason to try again, not to give up.
+    pub(crate) async fn reconnect(&self) -> Result<PgConnection, StoreError> {
+        self.connect_patiently().await.map_err(|error| match error {
+            StoreError::InUse => StoreError::Unavailable("the claim on the database is still held".into()),
+            other => other,
+        })
     }
 
     /// Tries until the claim is free or [`limits::CLAIM_WITHIN`] has passed: the connection of a choird that was just

@@ -138,9 +138,7 @@ impl Store {
         .fetch_one(self.pool())
         .await?;
         match same {
-            Some(true) => {
-                Ok(Accepted::Repeat { outcome: outcome.as_deref().map(ids::outcome).transpose()? })
-            }
+            Some(true) => Ok(Accepted::Repeat { outcome: outcome.as_deref().map(ids::outcome).transpose()? }),
             Some(false) => Err(StoreError::MessageIdReused(message)),
             None if known => Err(StoreError::InboxFull { agent: agent.clone(), waiting }),
             None => Err(StoreError::UnknownAgent(agent.clone())),
@@ -168,34 +166,32 @@ impl Store {
             "WHERE agent_id = $1 AND closed_at IS NULL AND NOT ($3 AND recorded_rev IS NOT NULL)
              ORDER BY seq LIMIT $2"
         ))
-            .bind(agent.as_str())
-            .bind(i64::from(limit))
-            .bind(unrecorded)
-            .fetch_all(self.pool())
-            .await?;
+        .bind(agent.as_str())
+        .bind(i64::from(limit))
+        .bind(unrecorded)
+        .fetch_all(self.pool())
+        .await?;
         rows.into_iter().map(row).collect()
     }
 
     /// One message.
     pub async fn message(&self, message: MessageId) -> Result<Option<InboxRow>, StoreError> {
-        let columns: Option<Columns> =
-            sqlx::query_as(select!("WHERE message_id = $1"))
-                .bind(message.to_string())
-                .fetch_optional(self.pool())
-                .await?;
+        let columns: Option<Columns> = sqlx::query_as(select!("WHERE message_id = $1"))
+            .bind(message.to_string())
+            .fetch_optional(self.pool())
+            .await?;
         columns.map(row).transpose()
     }
 
     /// The newest messages, of one agent or of all, newest first; at most `limit`, itself at most
     /// [`limits::LIST_ROWS`].
     pub async fn inbox(&self, agent: Option<&AgentId>, limit: u32) -> Result<Vec<InboxRow>, StoreError> {
-        let rows: Vec<Columns> = sqlx::query_as(select!(
-            "WHERE $1::text IS NULL OR agent_id = $1 ORDER BY seq DESC LIMIT $2"
-        ))
-            .bind(agent.map(AgentId::as_str))
-            .bind(i64::from(limit.min(limits::LIST_ROWS)))
-            .fetch_all(self.pool())
-            .await?;
+        let rows: Vec<Columns> =
+            sqlx::query_as(select!("WHERE $1::text IS NULL OR agent_id = $1 ORDER BY seq DESC LIMIT $2"))
+                .bind(agent.map(AgentId::as_str))
+                .bind(i64::from(limit.min(limits::LIST_ROWS)))
+                .fetch_all(self.pool())
+                .await?;
         rows.into_iter().map(row).collect()
     }
 

@@ -100,12 +100,7 @@ impl Store {
     }
 
     pub(crate) fn appends(&self) -> Result<mpsc::Sender<Append>, StoreError> {
-        self.inner
-            .appends
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .ok_or(StoreError::Closed)
+        self.inner.appends.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(StoreError::Closed)
     }
 
     /// Tells subscribers; that there are none is fine.

@@ -49,7 +49,8 @@ impl Store {
         agent_head: Head,
     ) -> Result<ResumePoint, ResumeError> {
         // One transaction with one view of the tables, so that the head and the events belong together.
-        let mut transaction = self.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let mut transaction =
+            self.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let found: Option<(i64, String)> =
             sqlx::query_as("SELECT head_rev, head_hash FROM choir_control.sessions WHERE session_id = $1")
                 .bind(session.to_string())

@@ -100,7 +100,9 @@ pub struct LeaseRow {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
     /// Invariant 11: at most one active instance an agent.
-    #[error("agent \"{agent}\" is already running (session {session}); stop it first: choirctl agent stop {agent}")]
+    #[error(
+        "agent \"{agent}\" is already running (session {session}); stop it first: choirctl agent stop {agent}"
+    )]
     AlreadyActive {
         /// The agent.
         agent: AgentId,
@@ -330,11 +332,7 @@ impl Store {
     }
 
     /// Sessions of one agent or of all, newest first; at most `limit`, itself at most [`limits::LIST_ROWS`].
-    pub async fn sessions(
-        &self,
-        agent: Option<&AgentId>,
-        limit: u32,
-    ) -> Result<Vec<SessionRow>, StoreError> {
+    pub async fn sessions(&self, agent: Option<&AgentId>, limit: u32) -> Result<Vec<SessionRow>, StoreError> {
         let rows: Vec<Columns> = sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
@@ -466,7 +464,8 @@ async fn close(
                 message: ids::parse(&message)?,
                 agent: session.agent.clone(),
                 outcome: Some(MessageOutcome::Failed),
-                text: "The session was ended before this was answered. Ask again if it still matters.".to_owned(),
+                text: "The session was ended before this was answered. Ask again if it still matters."
+                    .to_owned(),
                 rev: None,
             })
         })

@@ -45,7 +45,8 @@ impl Store {
     /// Verifies the whole stored log of a session.
     pub async fn verify(&self, session: SessionId) -> Result<VerifyReport, StoreError> {
         // One view of the tables: appends may go on meanwhile.
-        let mut transaction = self.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let mut transaction =
+            self.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let found: Option<(i64, String)> =
             sqlx::query_as("SELECT head_rev, head_hash FROM choir_control.sessions WHERE session_id = $1")
                 .bind(session.to_string())
@@ -90,7 +91,8 @@ fn check(view: &mut SessionView, rev: i64, canonical: &str, hash: &str) -> Resul
     if Digest::of(canonical.as_bytes()) != hash {
         return Err("the content does not match its hash".to_owned());
     }
-    let event = Event::from_canonical(canonical, hash).map_err(|e| format!("the content is no event: {e}"))?;
+    let event =
+        Event::from_canonical(canonical, hash).map_err(|e| format!("the content is no event: {e}"))?;
     if event.session != view.session {
         return Err("the event belongs to another session".to_owned());
     }

@@ -75,7 +75,10 @@ async fn a_broken_or_illegal_batch_is_refused_whole_and_the_session_goes_on() {
     let mut holed = good.clone();
     let events = [holed.config(1), holed.config(2), holed.config(3)];
     let error = holed.append(&store, vec![events[0].clone(), events[2].clone()]).await.unwrap_err();
-    assert!(matches!(error, AppendError::Chain(ChainError::WrongRevision { expected: 3, found: 4 })), "{error}");
+    assert!(
+        matches!(error, AppendError::Chain(ChainError::WrongRevision { expected: 3, found: 4 })),
+        "{error}"
+    );
 
     let mut illegal = good.clone();
     let events = vec![illegal.config(1), illegal.says(id(5), "nobody asked")];
@@ -117,7 +120,9 @@ async fn only_the_newest_lease_of_an_active_session_may_append() {
     let revoked = |r: Result<_, AppendError>| matches!(r, Err(AppendError::LeaseRevoked));
     let row = log.row.clone();
     for events in [vec![], vec![event.clone()]] {
-        assert!(revoked(store.append(row.session, LeaseId::from_bits(1), row.generation, events.clone()).await));
+        assert!(revoked(
+            store.append(row.session, LeaseId::from_bits(1), row.generation, events.clone()).await
+        ));
         assert!(revoked(store.append(row.session, row.lease, row.generation + 1, events.clone()).await));
         assert!(revoked(store.append(row.session, row.lease, u64::MAX, events).await));
     }
@@ -145,9 +150,14 @@ async fn what_events_say_reaches_the_inbox_the_outbox_and_the_invocations() {
     let open = store.invocation(log.row.session, call(7)).await.unwrap().unwrap();
     assert_eq!((open.status.as_str(), open.committed_rev, open.result_rev), ("committed", 5, None));
 
-    let notice = log.add(choir_messages::event::EventBody::Notice { message: id(1), text: "wait \0".to_owned() });
-    let ending =
-        vec![notice, log.result(call(7)), log.says(id(1), "bye"), log.close(id(1), MessageOutcome::Answered, "bye")];
+    let notice =
+        log.add(choir_messages::event::EventBody::Notice { message: id(1), text: "wait \0".to_owned() });
+    let ending = vec![
+        notice,
+        log.result(call(7)),
+        log.says(id(1), "bye"),
+        log.close(id(1), MessageOutcome::Answered, "bye"),
+    ];
     log.append(&store, ending.clone()).await.unwrap();
     log.append(&store, ending).await.unwrap();
     let done = store.invocation(log.row.session, call(7)).await.unwrap().unwrap();
@@ -297,7 +307,8 @@ async fn a_page_of_events_is_bounded_in_bytes_but_one_large_event_comes_alone() 
     let big = "x".repeat(400 * 1024);
     for n in 0..4u128 {
         let message = id(n + 1);
-        let events = vec![log.user(message), log.says(message, &big), log.close(message, MessageOutcome::Failed, "")];
+        let events =
+            vec![log.user(message), log.says(message, &big), log.close(message, MessageOutcome::Failed, "")];
         log.append(&store, events).await.unwrap();
     }
     let mut head = Head::START;
@@ -351,7 +362,11 @@ async fn acknowledged_events_survive_a_kill_of_postgres_in_mid_commit() {
     for (mut log, durable) in ends {
         // The same store goes on, on a new connection.
         let head = store.session(log.row.session).await.unwrap().unwrap().head;
-        assert!(head == durable || head == log.head, "acknowledged {durable:?}, sent {:?}, found {head:?}", log.head);
+        assert!(
+            head == durable || head == log.head,
+            "acknowledged {durable:?}, sent {:?}, found {head:?}",
+            log.head
+        );
         assert!(store.verify(log.row.session).await.unwrap().is_verified());
         // What was in flight is sent again: whether it had been durable or not, the log goes on.
         let mut again = Log { row: log.row.clone(), head: durable };

@@ -40,7 +40,11 @@ impl Log {
 
     /// A message and its answer, without tools.
     pub(crate) fn exchange(&mut self, message: MessageId, answer: &str) -> Vec<Event> {
-        vec![self.user(message), self.says(message, answer), self.close(message, MessageOutcome::Answered, answer)]
+        vec![
+            self.user(message),
+            self.says(message, answer),
+            self.close(message, MessageOutcome::Answered, answer),
+        ]
     }
 
     pub(crate) fn user(&mut self, message: MessageId) -> Event {
@@ -56,7 +60,12 @@ impl Log {
         self.output(message, None, vec![(invocation, call)])
     }
 
-    fn output(&mut self, message: MessageId, text: Option<String>, calls: Vec<(InvocationId, ToolCall)>) -> Event {
+    fn output(
+        &mut self,
+        message: MessageId,
+        text: Option<String>,
+        calls: Vec<(InvocationId, ToolCall)>,
+    ) -> Event {
         self.add(EventBody::ModelOutput {
             call: ModelCallId::from_bits(1),
             message,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod cluster;
+mod full_disk;
 mod journal;
 mod log;
 mod messages;

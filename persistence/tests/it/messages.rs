@@ -81,7 +81,8 @@ async fn the_host_closes_only_what_no_agent_has_taken_on() {
     events.extend(log.exchange(id(1), "late"));
     log.append(&store, events).await.unwrap();
     assert_eq!(store.message(id(1)).await.unwrap().unwrap().outcome, Some(MessageOutcome::Expired));
-    let said: Vec<_> = store.outbox(Some(&a), 9).await.unwrap().into_iter().rev().map(|o| (o.message, o.text)).collect();
+    let said: Vec<_> =
+        store.outbox(Some(&a), 9).await.unwrap().into_iter().rev().map(|o| (o.message, o.text)).collect();
     assert_eq!(said, [(id(1), "too late".to_owned()), (id(3), "yes".to_owned())]);
     assert_eq!(store.unanswered(&a).await.unwrap().len(), 1);
 }
@@ -101,7 +102,8 @@ async fn ending_a_session_fails_what_it_had_taken_on_and_leaves_the_rest_to_the_
     store.mark_stopped(log.row.session, log.row.generation).await.unwrap();
     let next = store.open_or_resume_session(&a, &[], true).await.unwrap();
     assert_ne!(next.session, log.row.session);
-    let outcomes: Vec<_> = store.inbox(Some(&a), 9).await.unwrap().into_iter().rev().map(|m| m.outcome).collect();
+    let outcomes: Vec<_> =
+        store.inbox(Some(&a), 9).await.unwrap().into_iter().rev().map(|m| m.outcome).collect();
     assert_eq!(outcomes, [Some(MessageOutcome::Answered), Some(MessageOutcome::Failed), None]);
     assert_eq!(store.unrecorded(&a).await.unwrap()[0].message, id(3));
     assert!(!store.mark_ended(log.row.session).await.unwrap(), "it was ended already");

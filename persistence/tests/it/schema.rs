@@ -6,10 +6,12 @@ use sqlx::ConnectOptions;
 async fn migrating_twice_changes_nothing_the_second_time() {
     let cluster = TestCluster::start().await;
     let applied = || async {
-        sqlx::query_as::<_, (i64, String)>("SELECT version, installed_on::text FROM choir_control.schema_migrations")
-            .fetch_all(&mut cluster.connect().await)
-            .await
-            .unwrap()
+        sqlx::query_as::<_, (i64, String)>(
+            "SELECT version, installed_on::text FROM choir_control.schema_migrations",
+        )
+        .fetch_all(&mut cluster.connect().await)
+        .await
+        .unwrap()
     };
     cluster.store().await.close().await;
     let first = applied().await;
@@ -38,8 +40,14 @@ async fn a_newer_or_a_changed_schema_is_refused_with_what_to_do() {
     let error = Store::open(cluster.options()).await.unwrap_err();
     assert!(matches!(error, StoreError::NewerDatabase { version: 9999, .. }), "{error}");
     assert!(error.to_string().contains("start the newer choird"));
-    sqlx::query("DELETE FROM choir_control.schema_migrations WHERE version = 9999").execute(&mut outside).await.unwrap();
-    sqlx::query("UPDATE choir_control.schema_migrations SET checksum = 'x'").execute(&mut outside).await.unwrap();
+    sqlx::query("DELETE FROM choir_control.schema_migrations WHERE version = 9999")
+        .execute(&mut outside)
+        .await
+        .unwrap();
+    sqlx::query("UPDATE choir_control.schema_migrations SET checksum = 'x'")
+        .execute(&mut outside)
+        .await
+        .unwrap();
     let error = Store::open(cluster.options()).await.unwrap_err();
     assert!(matches!(error, StoreError::Schema(_)), "{error}");
 }

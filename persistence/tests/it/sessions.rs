@@ -21,7 +21,10 @@ async fn an_agent_has_one_active_session_and_resumes_it_under_a_new_lease() {
     let log = session(&store, "a").await;
     let first = log.row.clone();
     let error = store.open_or_resume_session(&a, &[], false).await.unwrap_err();
-    assert!(matches!(&error, OpenError::AlreadyActive { session, .. } if *session == first.session), "{error}");
+    assert!(
+        matches!(&error, OpenError::AlreadyActive { session, .. } if *session == first.session),
+        "{error}"
+    );
     assert!(!store.mark_crashed(first.session, first.generation + 1).await.unwrap(), "another generation");
     assert!(store.mark_crashed(first.session, first.generation).await.unwrap());
     assert!(!store.mark_stopped(first.session, first.generation).await.unwrap(), "it is over");
@@ -29,7 +32,10 @@ async fn an_agent_has_one_active_session_and_resumes_it_under_a_new_lease() {
     assert_eq!((second.session, second.generation, second.head), (first.session, 2, log.head));
     assert_ne!(second.lease, first.lease);
     assert_eq!(second.bindings, [llm("m")]);
-    assert!(!store.mark_crashed(first.session, first.generation).await.unwrap(), "a late report of the first");
+    assert!(
+        !store.mark_crashed(first.session, first.generation).await.unwrap(),
+        "a late report of the first"
+    );
     assert_eq!(store.session(first.session).await.unwrap().unwrap().status, SessionStatus::Active);
     assert!(store.mark_ended(second.session).await.unwrap());
     let third = store.open_or_resume_session(&a, &[], false).await.unwrap();
@@ -73,7 +79,8 @@ async fn of_many_starts_at_once_exactly_one_wins() {
         let store = store.clone();
         // Two starts of each agent, all wanting the same two workspaces.
         starts.spawn(async move {
-            let bindings = if n % 2 == 0 { [workspace("x"), workspace("y")] } else { [workspace("y"), workspace("x")] };
+            let bindings =
+                if n % 2 == 0 { [workspace("x"), workspace("y")] } else { [workspace("y"), workspace("x")] };
             store.open_or_resume_session(&agent(&format!("a{}", n / 2)), &bindings, false).await
         });
     }

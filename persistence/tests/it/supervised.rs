@@ -21,7 +21,8 @@ async fn status(address: &Address<PostgresMsg>) -> PostgresStatus {
 
 async fn tree(cluster: &TestCluster) -> (Tree, Address<PostgresMsg>) {
     let (address, slot) = mailbox("postgres", MailboxSpec { capacity: 8, when_full: WhenFull::Wait(SOON) });
-    let spec = SupervisorSpec::new("choird", Strategy::OneForOne).child(child_spec(slot, cluster.config().clone()));
+    let spec =
+        SupervisorSpec::new("choird", Strategy::OneForOne).child(child_spec(slot, cluster.config().clone()));
     (Tree::start(spec).await.unwrap(), address)
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Captured {
     pub(super) streams: [HeadTail; 2],
     /// Whether it had to be ended.
     pub(super) stopped: Option<Stopped>,
-    /// Whether something it started still held its output open when it ended.
+    /// Whether something it had started still ran after it had ended by itself.
     pub(super) left_running: bool,
 }
 
@@ -42,12 +42,11 @@ pub(super) fn watch(mut running: Running<'_>, stdin: &[u8], stop: &Stop) -> Capt
         }
     };
     running.stdin = None;
-    let mut left_running = false;
     if stopped.is_none() {
         drain(&mut running, &mut streams, EXEC_GRACE);
-        left_running = running.outputs.iter().any(Option::is_some);
     }
-    running.kill();
+    let killed = running.kill();
+    let left_running = stopped.is_none() && killed > 0;
     drain(&mut running, &mut streams, EXEC_DRAIN);
     Captured { status: running.reap(), streams, stopped, left_running }
 }

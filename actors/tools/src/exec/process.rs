@@ -9,14 +9,12 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, Mode, OFlags, RawDir, fcntl_setfl, openat};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{
     Pid, PidfdFlags, Signal, fchdir, getpid, getppid, kill_process_group, pidfd_open,
     set_parent_process_death_signal, setsid,
@@ -29,6 +27,9 @@ use crate::stop::{Stop, Stopped};
 
 /// The shell that runs commands.
 const SHELL: &str = "/bin/sh";
+
+/// The first descriptor that is not a standard one.
+const FIRST_PRIVATE: libc::c_uint = 3;
 
 /// Reads the group's number, then waits for the pipe to close. A second line would mean that all is over. Kills the
 /// group, and what left the group but still carries the call's mark.
@@ -155,10 +156,13 @@ impl<'a> Running<'a> {
         command.spawn()
     }
 
-    /// Kills everything the command started. The shell stays a zombie, so that its group's number stays its own.
-    pub(super) fn kill(&self) {
+    /// Kills everything the command started; returns how many processes that were. The shell stays a zombie, so that
+    /// its group's number stays its own.
+    pub(super) fn kill(&self) -> usize {
+        let marked = stray::kill_marked(&self.mark);
+        // Those of the group that wiped the mark.
         let _ = kill_process_group(self.group, Signal::KILL);
-        stray::kill_marked(&self.mark);
+        marked
     }
 
     /// Collects the shell's exit status. `None` if it does not die although it was killed (a hung device).
@@ -192,24 +196,12 @@ impl Drop for Running<'_> {
 /// Marks every descriptor but the three standard ones to be closed by the exec. This process opens its own that way,
 /// but may itself have been started with others.
 fn keep_no_descriptors() -> io::Result<()> {
-    let open =
-        openat(CWD, c"/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut space = [MaybeUninit::uninit(); 2048];
-    let mut entries = RawDir::new(&open, &mut space);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let digits = entry.file_name().to_bytes();
-        let number = digits.iter().try_fold(0i32, |number, digit| {
-            let digit = digit.is_ascii_digit().then(|| i32::from(digit - b'0'))?;
-            number.checked_mul(10)?.checked_add(digit)
-        });
-        if let Some(number) = number.filter(|number| *number > 2) {
-            // SAFETY: the kernel has just listed it as open, and nothing else runs in this process.
-            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-            fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
-        }
-    }
-    Ok(())
+    // SAFETY: plain numbers; the call changes flags of descriptors of the forked child only, and nothing it still needs
+    // is to survive the exec.
+    let done = unsafe {
+        libc::syscall(libc::SYS_close_range, FIRST_PRIVATE, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn end_guard(guard: &mut Child) {

@@ -22,7 +22,7 @@ use crate::tool::{Call, Tool, failed, refused};
 
 /// Runs one committed call: waits until its commit is durable, runs the tool on a thread of its own, and gives an
 /// outcome that fits the log. `cancel` turning true ends it early. Dropping the future ends the call too: when the drop
-/// returns, the call changes nothing any more.
+/// returns, the call changes nothing any more (the drop waits for a rename or a fork that has begun, no longer).
 pub async fn execute(
     registry: Arc<ToolRegistry>,
     execution: Execution,
