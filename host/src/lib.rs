@@ -7,11 +7,12 @@
 //! once, and a crash is noticed and recovered from.
 
 pub mod config;
+pub mod control;
+pub mod ctl;
 pub mod daemon;
 pub mod demo;
 pub mod limits;
 pub mod secrets;
-pub mod state_dir;
 pub mod session;
-pub mod control;
+pub mod state_dir;
 mod telemetry;

@@ -142,7 +142,8 @@ impl Secrets {
         let _lock = lock(path)?;
         let mut all = Self::load(path)?;
         if all.0.remove(name).is_none() {
-            let near = nearest(name, all.names()).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
+            let near =
+                nearest(name, all.names()).map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
             let known = format!("{near}{}", known_list(all.names()));
             return Err(SecretError::Unknown { name: name.chars().take(63).collect(), known });
         }
@@ -278,7 +279,10 @@ mod tests {
         Secrets::delete(&path, "other").unwrap();
         assert_eq!(Secrets::load(&path).unwrap().names().collect::<Vec<_>>(), ["model-key"]);
         let error = Secrets::delete(&path, "model-kye").unwrap_err().to_string();
-        assert_eq!(error, "there is no secret named \"model-kye\"; did you mean \"model-key\"? known: model-key");
+        assert_eq!(
+            error,
+            "there is no secret named \"model-kye\"; did you mean \"model-key\"? known: model-key"
+        );
         assert!(!format!("{secrets:?}").contains("canary"));
     }
 
@@ -310,7 +314,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_file_is_said_without_its_values() {
-        let problems = Secrets::from_json(br#"{"ok": "canary", "n": 7, "ok": "canary2", "E": ""}"#).unwrap_err();
+        let problems =
+            Secrets::from_json(br#"{"ok": "canary", "n": 7, "ok": "canary2", "E": ""}"#).unwrap_err();
         let text: Vec<_> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             text,

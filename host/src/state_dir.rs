@@ -24,7 +24,9 @@ pub struct StateDir {
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
     /// Neither `--state-dir`, nor the variable, nor a home.
-    #[error("no state directory: give --state-dir or set {STATE_DIR_ENV} (there is no HOME to put .choir.d into)")]
+    #[error(
+        "no state directory: give --state-dir or set {STATE_DIR_ENV} (there is no HOME to put .choir.d into)"
+    )]
     NoHome,
     /// Not there.
     #[error("there is no state directory at {0}; `choirctl init` creates it")]
@@ -57,7 +59,9 @@ pub enum StateDirError {
         path: PathBuf,
     },
     /// Another choird holds it.
-    #[error("another choird (pid {pid}) is using {path}; stop it with `choirctl shutdown`, or use another --state-dir")]
+    #[error(
+        "another choird (pid {pid}) is using {path}; stop it with `choirctl shutdown`, or use another --state-dir"
+    )]
     Busy {
         /// The directory.
         path: PathBuf,
@@ -172,7 +176,11 @@ impl StateDir {
         let mode = meta.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
             let fix = format!("run `chmod 700 {}`", self.root.display());
-            return Err(StateDirError::Exposed { path, what: format!("is open to others (mode {mode:04o})"), fix });
+            return Err(StateDirError::Exposed {
+                path,
+                what: format!("is open to others (mode {mode:04o})"),
+                fix,
+            });
         }
         fits_a_socket(&self.control_socket())
     }

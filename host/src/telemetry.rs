@@ -15,7 +15,7 @@ use crate::secrets::Secrets;
 use crate::state_dir::StateDir;
 
 /// The environment variable that changes what is logged, such as `info,choir_link=debug`.
-pub const LOG_ENV: &str = "CHOIR_LOG";
+pub(crate) const LOG_ENV: &str = "CHOIR_LOG";
 
 /// Messages whose trace is remembered between their arrival and their handing over.
 const REMEMBERED: usize = 1024;

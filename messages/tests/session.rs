@@ -62,7 +62,7 @@ enum Try {
 }
 
 fn size() -> impl Strategy<Value = usize> {
-    prop_oneof![6 => 0usize..50, 1 => 1000usize..5000, 1 => TRANSCRIPT_BYTES / 3..TRANSCRIPT_BYTES + 10]
+    prop_oneof![30 => 0usize..50, 5 => 1000usize..5000, 1 => TRANSCRIPT_BYTES / 3..TRANSCRIPT_BYTES + 10]
 }
 
 fn outcome() -> impl Strategy<Value = MessageOutcome> {
@@ -202,8 +202,12 @@ fn body(view: &SessionView, attempt: &Try) -> EventBody {
     }
 }
 
+/// The next event. Its hash is made up: the fold checks meaning, and the chain is checked elsewhere.
 fn event(view: &SessionView, body: EventBody) -> Event {
-    Event::append(SESSION, view.head, Timestamp::from_millis(view.head.rev), Lane::Edge, body).unwrap().0
+    let rev = view.head.rev + 1;
+    let at = Timestamp::from_millis(rev);
+    let hash = Digest::of(&rev.to_be_bytes());
+    Event { session: SESSION, rev, at, lane: Lane::Edge, body, prev: view.head.hash, hash }
 }
 
 fn bytes_of(view: &SessionView) -> usize {
@@ -309,7 +313,7 @@ fn step(view: &mut SessionView, attempt: &Try) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_events_keeps_the_views_promises(tries in proptest::collection::vec(any_try(), 0..120)) {

@@ -35,12 +35,43 @@ ours "$1" && kill -KILL "$pid"
 rm -rf "$1"
 "#;
 
+/// Ends what a test leaves behind: once this is dropped, or its process dies in whatever way, the server of a state
+/// folder is ended and the folder is removed.
+#[derive(Debug)]
+pub struct Watchdog {
+    child: Child,
+}
+
+impl Watchdog {
+    /// Watches over a state folder.
+    #[must_use]
+    pub fn over(state: &Path) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(state)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("sh can be started");
+        Self { child }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
 /// A cluster of one test, in a folder of its own.
 #[derive(Debug)]
 pub struct TestCluster {
     config: ClusterConfig,
     cluster: Option<Cluster>,
-    watchdog: Child,
+    _watchdog: Watchdog,
 }
 
 impl TestCluster {
@@ -61,18 +92,10 @@ impl TestCluster {
             .expect("the temporary folder is writable")
             // The watchdog removes it, after the server has gone.
             .keep();
-        let watchdog = Command::new("sh")
-            .args(["-c", WATCHDOG, "watchdog"])
-            .arg(&state)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .expect("sh can be started");
+        let watchdog = Watchdog::over(&state);
         let mut config = ClusterConfig::new(binaries, &state);
         config.template = Some(template);
-        Self { config, cluster: None, watchdog }
+        Self { config, cluster: None, _watchdog: watchdog }
     }
 
     /// Starts the server, or adopts a running one.
@@ -120,13 +143,6 @@ impl TestCluster {
     /// A store on its database.
     pub async fn store(&self) -> Store {
         Store::open(self.options()).await.unwrap_or_else(|e| panic!("{e}"))
-    }
-}
-
-impl Drop for TestCluster {
-    fn drop(&mut self) {
-        drop(self.watchdog.stdin.take());
-        let _ = self.watchdog.wait();
     }
 }
 

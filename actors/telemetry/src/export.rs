@@ -1,5 +1,5 @@
-//! Traces and metrics over OTLP (HTTP, protobuf). Exporting is somebody else's problem's business: it has bounds and
-//! deadlines, and its failure is one line in the log.
+//! Traces and metrics over OTLP (HTTP, protobuf). Exporting has bounds and deadlines of its own and disturbs nobody: its
+//! failure is one line in the log.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -25,7 +25,16 @@ pub(super) fn read(top: &mut Object<'_>, known: &mut Known, problems: &mut Probl
     }
     named(top, "gateways", problems, gateway, known);
     named(top, "dms", problems, dm, known);
-    for kind in ["tts", "voice_profiles", "git_identities", "notion_integrations", "email_accounts", "search", "gateways", "dms"] {
+    for kind in [
+        "tts",
+        "voice_profiles",
+        "git_identities",
+        "notion_integrations",
+        "email_accounts",
+        "search",
+        "gateways",
+        "dms",
+    ] {
         if known.names.get(kind).is_some_and(|names: &BTreeSet<_>| !names.is_empty()) {
             present.push(kind.to_owned());
         }

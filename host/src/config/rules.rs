@@ -30,7 +30,13 @@ pub(super) struct Known {
 
 impl Known {
     /// Checks a reference to a named thing.
-    pub(super) fn check(&self, kind: &str, what: &str, at: &At<'_>, problems: &mut Problems) -> Option<String> {
+    pub(super) fn check(
+        &self,
+        kind: &str,
+        what: &str,
+        at: &At<'_>,
+        problems: &mut Problems,
+    ) -> Option<String> {
         let name = at.text(problems)?;
         let names = self.names.get(kind).into_iter().flatten().map(String::as_str);
         if names.clone().any(|n| n == name) {
@@ -95,11 +101,11 @@ pub(super) fn read(root: &At<'_>, base: &Path, problems: &mut Problems) -> Optio
         .unwrap_or(SandboxChoice::Auto);
     let telemetry = telemetry(&mut top, problems);
     let budgets = budgets(&mut top, problems);
-    let mut timer = |key, default| {
-        top.some(key).and_then(|at| at.whole(TIMER_MS, problems)).unwrap_or(default)
-    };
+    let mut timer =
+        |key, default| top.some(key).and_then(|at| at.whole(TIMER_MS, problems)).unwrap_or(default);
     let heartbeat_interval_ms = timer("heartbeat_interval_ms", 5_000);
-    let crash_detection_threshold_ms = timer("crash_detection_threshold_ms", heartbeat_interval_ms.max(5_000) * 2);
+    let crash_detection_threshold_ms =
+        timer("crash_detection_threshold_ms", heartbeat_interval_ms.max(5_000) * 2);
     let rate_limit_retry_ms = timer("rate_limit_retry_ms", 1_000);
     if crash_detection_threshold_ms < heartbeat_interval_ms.saturating_mul(2) {
         problems.add(
@@ -159,7 +165,8 @@ pub(super) fn named<T>(
     }
     for (name, at) in section.each() {
         if !is_name(name) {
-            let what = "is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)";
+            let what =
+                "is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)";
             problems.add(at.path.clone(), what);
         }
         if let Some(thing) = read(&at, known, problems) {
@@ -232,7 +239,8 @@ pub(super) fn url(at: &At<'_>, problems: &mut Problems) -> Option<String> {
 
 fn model(at: &At<'_>, known: &mut Known, problems: &mut Problems) -> Option<Model> {
     let mut fields = at.object(problems)?;
-    let provider = fields.some("provider").and_then(|at| at.text(problems)).unwrap_or_else(|| "openai".into());
+    let provider =
+        fields.some("provider").and_then(|at| at.text(problems)).unwrap_or_else(|| "openai".into());
     let model = fields.must("model", problems).and_then(|at| at.text(problems));
     let endpoint = fields.must("endpoint", problems).and_then(|at| url(&at, problems));
     let temperature = match fields.get("temperature") {
@@ -258,7 +266,16 @@ fn model(at: &At<'_>, known: &mut Known, problems: &mut Problems) -> Option<Mode
         }
     };
     fields.finish(problems);
-    Some(Model { provider, model: model?, endpoint: endpoint?, temperature, reasoning_effort, secret, timeout_ms, extra })
+    Some(Model {
+        provider,
+        model: model?,
+        endpoint: endpoint?,
+        temperature,
+        reasoning_effort,
+        secret,
+        timeout_ms,
+        extra,
+    })
 }
 
 fn agents(
@@ -310,14 +327,16 @@ fn postgres(top: &mut Object<'_>, base: &Path, known: &mut Known, problems: &mut
     let binaries = fields.some("binaries").and_then(|at| path(&at, base, problems));
     let host = fields.some("host");
     let port = fields.some("port").and_then(|at| at.whole(1..=65_535, problems)).unwrap_or(5432);
-    let database =
-        fields.some("database").and_then(|at| at.text(problems)).unwrap_or_else(|| "choir".into());
+    let database = fields.some("database").and_then(|at| at.text(problems)).unwrap_or_else(|| "choir".into());
     let user = fields.some("user").and_then(|at| at.text(problems)).unwrap_or_else(|| "choir".into());
     let secret = fields.some("secret").and_then(|at| known.secret(&at, problems));
     fields.finish(problems);
     match (host, binaries) {
         (Some(at), Some(_)) => {
-            problems.add(at.path, "either \"host\" (an external server) or \"binaries\" (the embedded one), not both");
+            problems.add(
+                at.path,
+                "either \"host\" (an external server) or \"binaries\" (the embedded one), not both",
+            );
             embedded
         }
         (Some(at), None) => {

@@ -74,31 +74,73 @@ fn each_mistake_is_named_by_its_path_and_says_what_to_do() {
             with("/agents/agent-1/defaults/workspace", json!("x")),
             "agents.agent-1.defaults.workspace: no workspace named \"x\"; known: main-ws, scratch",
         ),
-        (with("/heartbeat_intervall_ms", json!(1)), "heartbeat_intervall_ms: unknown field; did you mean \"heartbeat_interval_ms\"?"),
-        (with("/models/sonnet/temprature", json!(1)), "models.sonnet.temprature: unknown field; did you mean \"temperature\"?"),
-        (with("/models/sonnet/endpoint", json!("ftp://x")), "models.sonnet.endpoint: must be a URL that starts with https:// or http://"),
+        (
+            with("/heartbeat_intervall_ms", json!(1)),
+            "heartbeat_intervall_ms: unknown field; did you mean \"heartbeat_interval_ms\"?",
+        ),
+        (
+            with("/models/sonnet/temprature", json!(1)),
+            "models.sonnet.temprature: unknown field; did you mean \"temperature\"?",
+        ),
+        (
+            with("/models/sonnet/endpoint", json!("ftp://x")),
+            "models.sonnet.endpoint: must be a URL that starts with https:// or http://",
+        ),
         (
             with("/models/sonnet/endpoint", json!("https://u:p@h/v1")),
             "models.sonnet.endpoint: must not contain credentials, a query or a fragment; a key belongs in a secret",
         ),
-        (with("/models/sonnet/temperature", json!(3)), "models.sonnet.temperature: must be a number from 0 to 2, found 3"),
+        (
+            with("/models/sonnet/temperature", json!(3)),
+            "models.sonnet.temperature: must be a number from 0 to 2, found 3",
+        ),
         (with("/models/sonnet/model", json!(7)), "models.sonnet.model: expected a text, found a number"),
         (
             with("/models/sonnet/secret", json!("sk-or-v1 ABC")),
             "models.sonnet.secret: is the *name* of a secret (a-z, 0-9, '-', '_'), never its value; set the value with `choirctl secret set NAME`",
         ),
-        (with("/workspaces/scratch/path", json!("/srv/choir/main/sub")), "workspaces.scratch.path: lies in workspace \"main-ws\"; workspaces are leased exclusively and must not overlap"),
+        (
+            with("/workspaces/scratch/path", json!("/srv/choir/main/sub")),
+            "workspaces.scratch.path: lies in workspace \"main-ws\"; workspaces are leased exclusively and must not overlap",
+        ),
         (with("/workspaces/scratch/path", json!("../x")), "workspaces.scratch.path: must not contain \"..\""),
-        (with("/workspaces/scratch/path", json!("/")), "workspaces.scratch.path: an agent must not be given the root directory"),
-        (with("/crash_detection_threshold_ms", json!(6000)), "crash_detection_threshold_ms: must be at least twice heartbeat_interval_ms (10000), found 6000"),
-        (with("/heartbeat_interval_ms", json!(0)), "heartbeat_interval_ms: must be a whole number from 50 to 3600000, found 0"),
-        (with("/sandbox", json!("docker")), "sandbox: must be one of \"auto\", \"bubblewrap\", \"process\", found \"docker\""),
-        (with("/agents/Agent One", json!({"defaults": {"workspace": "scratch", "llm": "sonnet"}})), "agents.\"Agent One\": \"Agent One\" is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)"),
+        (
+            with("/workspaces/scratch/path", json!("/")),
+            "workspaces.scratch.path: an agent must not be given the root directory",
+        ),
+        (
+            with("/crash_detection_threshold_ms", json!(6000)),
+            "crash_detection_threshold_ms: must be at least twice heartbeat_interval_ms (10000), found 6000",
+        ),
+        (
+            with("/heartbeat_interval_ms", json!(0)),
+            "heartbeat_interval_ms: must be a whole number from 50 to 3600000, found 0",
+        ),
+        (
+            with("/sandbox", json!("docker")),
+            "sandbox: must be one of \"auto\", \"bubblewrap\", \"process\", found \"docker\"",
+        ),
+        (
+            with("/agents/Agent One", json!({"defaults": {"workspace": "scratch", "llm": "sonnet"}})),
+            "agents.\"Agent One\": \"Agent One\" is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)",
+        ),
         (with("/agents/two", json!({})), "agents.two.defaults: is missing"),
-        (with("/version", json!(2)), "version: this choird reads format 1, the file has 2; use the choird that wrote it or set 1 and adapt the file"),
-        (with("/postgres", json!({"host": "h", "binaries": "/b"})), "postgres.host: either \"host\" (an external server) or \"binaries\" (the embedded one), not both"),
-        (with("/dms", json!({"d": {"gateway": "g", "user_id": "1"}})), "dms.d.gateway: no gateway named \"g\"; none is defined"),
-        (with("/budgets", json!({"max_core_jobs": 65})), "budgets.max_core_jobs: must be a whole number from 0 to 64, found 65"),
+        (
+            with("/version", json!(2)),
+            "version: this choird reads format 1, the file has 2; use the choird that wrote it or set 1 and adapt the file",
+        ),
+        (
+            with("/postgres", json!({"host": "h", "binaries": "/b"})),
+            "postgres.host: either \"host\" (an external server) or \"binaries\" (the embedded one), not both",
+        ),
+        (
+            with("/dms", json!({"d": {"gateway": "g", "user_id": "1"}})),
+            "dms.d.gateway: no gateway named \"g\"; none is defined",
+        ),
+        (
+            with("/budgets", json!({"max_core_jobs": 65})),
+            "budgets.max_core_jobs: must be a whole number from 0 to 64, found 65",
+        ),
     ];
     for (config, expected) in table {
         let problems = check(&config).unwrap_err();

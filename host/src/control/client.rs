@@ -54,8 +54,9 @@ impl ClientError {
     pub fn to_control_error(&self) -> ControlError {
         match self {
             Self::Refused(error) => error.clone(),
-            Self::NotRunning { .. } => ControlError::new(ErrorCode::Runtime, self.to_string())
-                .next("start it with `choird`, or name its folder with --state-dir; `choirctl doctor` looks closer"),
+            Self::NotRunning { .. } => ControlError::new(ErrorCode::Runtime, self.to_string()).next(
+                "start it with `choird`, or name its folder with --state-dir; `choirctl doctor` looks closer",
+            ),
             Self::Lost | Self::Deadline(_) => ControlError::new(ErrorCode::Runtime, self.to_string())
                 .next("`choirctl status` shows how things stand"),
             Self::Malformed(_) => ControlError::new(ErrorCode::Internal, self.to_string()),
@@ -100,8 +101,7 @@ fn lock(waiting: &Waiting) -> std::sync::MutexGuard<'_, HashMap<u64, mpsc::Sende
 impl Client {
     /// Connects within `deadline`.
     pub async fn connect(socket: &Path, deadline: Duration) -> Result<Self, ClientError> {
-        let not_running =
-            |reason| ClientError::NotRunning { socket: socket.display().to_string(), reason };
+        let not_running = |reason| ClientError::NotRunning { socket: socket.display().to_string(), reason };
         let stream = tokio::time::timeout(deadline, UnixStream::connect(socket))
             .await
             .map_err(|_| ClientError::Deadline(deadline))?

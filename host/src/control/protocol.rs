@@ -293,12 +293,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_answered_under_its_id_if_it_has_one() {
-        let (id, error) = RequestLine::read(r#"{"v":1,"id":9,"op":{"agent_strat":{"agent":"a"}}}"#).unwrap_err();
+        let (id, error) =
+            RequestLine::read(r#"{"v":1,"id":9,"op":{"agent_strat":{"agent":"a"}}}"#).unwrap_err();
         assert_eq!((id, error.code), (9, ErrorCode::Usage));
         assert!(error.what.contains("agent_strat") && error.what.contains("agent_start"), "{}", error.what);
         let (id, error) = RequestLine::read(r#"{"v":2,"id":9,"op":"from_the_future"}"#).unwrap_err();
         assert!(id == 9 && error.what.contains("control version 1"), "{}", error.what);
-        let (_, error) = RequestLine::read(r#"{"v":1,"id":1,"op":{"agent_stop":{"agent":"A B"}}}"#).unwrap_err();
+        let (_, error) =
+            RequestLine::read(r#"{"v":1,"id":1,"op":{"agent_stop":{"agent":"A B"}}}"#).unwrap_err();
         assert!(error.what.contains("is not a name"), "{}", error.what);
         assert_eq!(RequestLine::read("nonsense").unwrap_err().0, 0);
     }

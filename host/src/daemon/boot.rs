@@ -25,7 +25,7 @@ use crate::state_dir::{StateDir, StateDirError};
 use crate::telemetry::Arrivals;
 
 /// The environment variable that names the agent's executable, where it is not beside choird's.
-pub const AGENT_ENV: &str = "CHOIR_AGENT_BIN";
+pub(crate) const AGENT_ENV: &str = "CHOIR_AGENT_BIN";
 
 /// Time telemetry has to send its last words.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -155,7 +155,8 @@ async fn live(
         Intensity { restarts: 100, within: Duration::from_secs(10) },
         limits::AGENTS,
     );
-    let patient = MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
+    let patient =
+        MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
     let (leases, leases_slot) = mailbox("leases", patient);
     let (settings_actor, settings_slot) = mailbox("settings", patient);
     let host = Arc::new(Host {
@@ -257,7 +258,9 @@ async fn tell_reports(mut reports: broadcast::Receiver<choir_supervisors::Superv
                 action = ?report.action,
                 "an actor ended"
             ),
-            Err(broadcast::error::RecvError::Lagged(missed)) => tracing::warn!(missed, "supervisor reports were missed"),
+            Err(broadcast::error::RecvError::Lagged(missed)) => {
+                tracing::warn!(missed, "supervisor reports were missed")
+            }
             Err(broadcast::error::RecvError::Closed) => return,
         }
     }
@@ -269,12 +272,15 @@ pub fn find_agent_binary() -> Result<PathBuf, String> {
     let path = match named {
         Some(path) => path,
         None => {
-            let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
+            let own =
+                std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
             own.parent().unwrap_or(Path::new("/")).join("choir-agent")
         }
     };
     match std::fs::metadata(&path) {
-        Ok(meta) if meta.is_file() => std::fs::canonicalize(&path).map_err(|e| format!("{}: {e}", path.display())),
+        Ok(meta) if meta.is_file() => {
+            std::fs::canonicalize(&path).map_err(|e| format!("{}: {e}", path.display()))
+        }
         _ => Err(format!(
             "the agent's executable is not at {}; build it with `cargo build`, or name it in {AGENT_ENV}",
             path.display()

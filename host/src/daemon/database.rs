@@ -7,8 +7,8 @@ use choir_messages::mail::Mail;
 use choir_persistence::postgres::{self, ClusterError, Source};
 use choir_persistence::{Store, StoreError};
 use choir_supervisors::{
-    Actor, Backoff, ChildSpec, Context, Failure, Intensity, MailboxSpec, Shutdown, Strategy,
-    SupervisorSpec, WhenFull, mailbox,
+    Actor, Backoff, ChildSpec, Context, Failure, Intensity, MailboxSpec, Shutdown, Strategy, SupervisorSpec,
+    WhenFull, mailbox,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -32,11 +32,15 @@ pub(crate) async fn find(
     secrets: &Secrets,
     state: &StateDir,
 ) -> Result<Source, DatabaseError> {
-    let named_by_env = std::env::var_os(choir_persistence::postgres::DATABASE_URL_VAR).is_some_and(|v| !v.is_empty());
+    let named_by_env =
+        std::env::var_os(choir_persistence::postgres::DATABASE_URL_VAR).is_some_and(|v| !v.is_empty());
     match &config.postgres {
         Postgres::External { host, port, database, user, secret } if !named_by_env => {
-            let mut options =
-                PgConnectOptions::new_without_pgpass().host(host).port(*port).database(database).username(user);
+            let mut options = PgConnectOptions::new_without_pgpass()
+                .host(host)
+                .port(*port)
+                .database(database)
+                .username(user);
             if let Some(name) = secret {
                 let value = secrets.get(name).ok_or_else(|| DatabaseError::NoSecret(name.clone()))?.expose();
                 options = match value.split_once(':') {
@@ -58,7 +62,9 @@ pub enum DatabaseError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The password is not there.
-    #[error("config.json names the secret \"{0}\" for the database, which is not set; run `choirctl secret set {0}`")]
+    #[error(
+        "config.json names the secret \"{0}\" for the database, which is not set; run `choirctl secret set {0}`"
+    )]
     NoSecret(String),
 }
 

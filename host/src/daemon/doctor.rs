@@ -33,7 +33,11 @@ fn sandbox(host: &Host) -> Check {
     let in_use = host.sandbox.borrow().clone();
     let name = in_use.sandbox.name();
     match in_use.warning {
-        Some(warning) => Check::warn("sandbox", warning, "install it with `apt-get install bubblewrap`, then restart choird"),
+        Some(warning) => Check::warn(
+            "sandbox",
+            warning,
+            "install it with `apt-get install bubblewrap`, then restart choird",
+        ),
         None => Check::ok("sandbox", format!("{name}, isolates files and processes")),
     }
 }
@@ -76,12 +80,18 @@ async fn agents(host: &Host) -> Vec<Check> {
             Err(error) => Check::fail(&id, error.what, "see `choirctl tree`"),
             Ok(view) if view.state == "failed" => {
                 let why = view.trouble.unwrap_or_default();
-                Check::fail(&id, why, format!("`choirctl logs {0}`, then `choirctl agent start {0}`", handle.agent))
+                Check::fail(
+                    &id,
+                    why,
+                    format!("`choirctl logs {0}`, then `choirctl agent start {0}`", handle.agent),
+                )
             }
             Ok(view) => match view.trouble {
-                Some(trouble) => {
-                    Check::warn(&id, format!("{}: {trouble}", view.state), format!("`choirctl logs {}`", handle.agent))
-                }
+                Some(trouble) => Check::warn(
+                    &id,
+                    format!("{}: {trouble}", view.state),
+                    format!("`choirctl logs {}`", handle.agent),
+                ),
                 None => Check::ok(&id, view.state),
             },
         });

@@ -103,7 +103,9 @@ fn not_welcome(stream: &UnixStream, clients: usize) -> Option<ControlError> {
             let what = format!("user {} may not control the choird of user {me}", peer.uid());
             return Some(ControlError::new(ErrorCode::Refused, what));
         }
-        Err(error) => return Some(ControlError::new(ErrorCode::Refused, format!("who connects is unknown: {error}"))),
+        Err(error) => {
+            return Some(ControlError::new(ErrorCode::Refused, format!("who connects is unknown: {error}")));
+        }
     }
     (clients >= limits::CONTROL_CLIENTS).then(|| {
         let what = format!("choird already has {} clients; close one", limits::CONTROL_CLIENTS);

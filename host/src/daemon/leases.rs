@@ -6,7 +6,7 @@ use std::sync::Arc;
 use choir_messages::id::{AgentId, SessionId};
 use choir_messages::mail::Mail;
 use choir_messages::reply::ReplyTo;
-use choir_persistence::store::sessions::{Binding, LeaseRow, OpenError, SessionRow};
+use choir_persistence::store::sessions::{Binding, OpenError, SessionRow};
 use choir_persistence::{Store, StoreError};
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 
@@ -30,7 +30,9 @@ impl From<OpenError> for LeaseError {
                 Self::Refused(error.to_string())
             }
             OpenError::Database(_) => Self::Unavailable(error.to_string()),
-            OpenError::AlreadyActive { .. } | OpenError::ResourceHeld { .. } => Self::Refused(error.to_string()),
+            OpenError::AlreadyActive { .. } | OpenError::ResourceHeld { .. } => {
+                Self::Refused(error.to_string())
+            }
         }
     }
 }
@@ -49,8 +51,6 @@ pub(crate) enum LeasesMsg {
     Close { session: SessionId, generation: u64, crashed: bool, reply: ReplyTo<Result<(), LeaseError>> },
     /// Mark whatever session of the agent is still active as crashed: its keeper lost sight of it.
     Reclaim { agent: AgentId, reply: ReplyTo<Result<(), LeaseError>> },
-    /// All leases.
-    List { reply: ReplyTo<Result<Vec<LeaseRow>, LeaseError>> },
 }
 
 impl Mail for LeasesMsg {
@@ -59,7 +59,6 @@ impl Mail for LeasesMsg {
             Self::Open { .. } => "open",
             Self::Close { .. } => "close",
             Self::Reclaim { .. } => "reclaim",
-            Self::List { .. } => "list",
         }
     }
 }
@@ -83,7 +82,12 @@ impl LeasesActor {
         })
     }
 
-    async fn open(&self, agent: &AgentId, bindings: &[Binding], fresh: bool) -> Result<SessionRow, LeaseError> {
+    async fn open(
+        &self,
+        agent: &AgentId,
+        bindings: &[Binding],
+        fresh: bool,
+    ) -> Result<SessionRow, LeaseError> {
         let store = self.store()?;
         store.register_agent(agent).await.map_err(unavailable)?;
         Ok(store.open_or_resume_session(agent, bindings, fresh).await?)
@@ -134,13 +138,6 @@ impl Actor for LeasesActor {
                 reply.send(self.close(session, generation, crashed).await);
             }
             LeasesMsg::Reclaim { agent, reply } => reply.send(self.reclaim(&agent).await),
-            LeasesMsg::List { reply } => {
-                let listed = match self.store() {
-                    Ok(store) => store.leases().await.map_err(unavailable),
-                    Err(error) => Err(error),
-                };
-                reply.send(listed);
-            }
         }
         Ok(())
     }

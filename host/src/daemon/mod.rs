@@ -15,7 +15,6 @@ mod shared;
 mod streams;
 
 pub use boot::{BootError, Options, find_agent_binary, run};
-pub(crate) use database::find as find_database;
-pub use settings::Settings;
 pub(crate) use leases::{LeaseError, LeasesMsg};
+pub use settings::Settings;
 pub(crate) use shared::Host;

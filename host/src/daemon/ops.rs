@@ -72,7 +72,9 @@ pub(super) async fn run(host: &Arc<Host>, op: Op, out: &Out) -> Answer {
             };
             value(&rows.into_iter().map(line).collect::<Vec<_>>())
         }
-        Op::SessionEvents { session, after, follow } => streams::events(host, session, after, follow, out).await,
+        Op::SessionEvents { session, after, follow } => {
+            streams::events(host, session, after, follow, out).await
+        }
         Op::SessionVerify { session } => {
             let report = store(host)?.verify(session).await.map_err(stored)?;
             value(&VerifyView {
@@ -115,20 +117,24 @@ fn named<T: Serialize>(word: &T) -> String {
 pub(super) fn store(host: &Host) -> Result<Store, ControlError> {
     host.store().ok_or_else(|| {
         let why = host.health.borrow().trouble.clone().unwrap_or_else(|| "it is not open".into());
-        ControlError::new(ErrorCode::Runtime, format!("the database is not there: {why}")).next("`choirctl doctor`")
+        ControlError::new(ErrorCode::Runtime, format!("the database is not there: {why}"))
+            .next("`choirctl doctor`")
     })
 }
 
 pub(super) fn stored(error: StoreError) -> ControlError {
     match &error {
         StoreError::UnknownAgent(_) | StoreError::UnknownSession(_) => {
-            ControlError::new(ErrorCode::Negative, error.to_string()).next("`choirctl session list` shows what there is")
+            ControlError::new(ErrorCode::Negative, error.to_string())
+                .next("`choirctl session list` shows what there is")
         }
         StoreError::TooLarge { .. } | StoreError::MessageIdReused(_) | StoreError::InboxFull { .. } => {
             ControlError::new(ErrorCode::Refused, error.to_string())
         }
         StoreError::Invalid(_) => ControlError::new(ErrorCode::Usage, error.to_string()),
-        StoreError::Corrupt(_) | StoreError::Sql(_) => ControlError::new(ErrorCode::Internal, error.to_string()),
+        StoreError::Corrupt(_) | StoreError::Sql(_) => {
+            ControlError::new(ErrorCode::Internal, error.to_string())
+        }
         _ => ControlError::new(ErrorCode::Runtime, error.to_string()).next("`choirctl doctor` looks closer"),
     }
 }
@@ -140,12 +146,16 @@ fn find(host: &Host, agent: &AgentId) -> Result<AgentHandle, ControlError> {
         let near = crate::config::nearest(agent.as_str(), names.iter().copied());
         let hint = near.map(|n| format!("did you mean \"{n}\"? ")).unwrap_or_default();
         let what = format!("there is no agent \"{agent}\"; {hint}{}", crate::config::known_list(names));
-        ControlError::new(ErrorCode::Usage, what).next("agents are defined in config.json; `choirctl config reload` reads it again")
+        ControlError::new(ErrorCode::Usage, what)
+            .next("agents are defined in config.json; `choirctl config reload` reads it again")
     })
 }
 
 fn busy(error: &impl ToString) -> ControlError {
-    ControlError::new(ErrorCode::Runtime, format!("the agent's session cannot take this now: {}", error.to_string()))
+    ControlError::new(
+        ErrorCode::Runtime,
+        format!("the agent's session cannot take this now: {}", error.to_string()),
+    )
 }
 
 /// Asks the session for something that takes until the agent is up, stopped or given up.
@@ -162,8 +172,10 @@ async fn operate(
             let state = now.as_ref().map_or("unknown", |view| view.state.as_str()).to_owned();
             let trouble = now.and_then(|view| view.trouble).map(|t| format!(": {t}")).unwrap_or_default();
             let seconds = limits::CONTROL_OPERATION.as_secs();
-            let text = format!("the {what} of \"{agent}\" is not done after {seconds} s; it is {state}{trouble}");
-            Err(ControlError::new(ErrorCode::Runtime, text).next(format!("`choirctl agent status {agent}` shows how it goes on")))
+            let text =
+                format!("the {what} of \"{agent}\" is not done after {seconds} s; it is {state}{trouble}");
+            Err(ControlError::new(ErrorCode::Runtime, text)
+                .next(format!("`choirctl agent status {agent}` shows how it goes on")))
         }
         Err(error) => Err(busy(&error)),
     }
@@ -210,7 +222,8 @@ async fn agents(host: &Host) -> Vec<AgentView> {
 }
 
 pub(super) async fn view(handle: &AgentHandle) -> Result<AgentView, ControlError> {
-    let session = handle.session.call(LOOK, |reply| SessionMsg::View { reply }).await.map_err(|e| busy(&e))?;
+    let session =
+        handle.session.call(LOOK, |reply| SessionMsg::View { reply }).await.map_err(|e| busy(&e))?;
     let replica = handle.replica.call(LOOK, |reply| ReplicaMsg::View { reply }).await.unwrap_or_default();
     let waiting = handle.inbox.call(LOOK, |reply| InboxMsg::Waiting { reply }).await.unwrap_or_default();
     let attached = handle.outbox.call(LOOK, |reply| OutboxMsg::Attached { reply }).await.unwrap_or_default();
@@ -239,7 +252,10 @@ pub(super) async fn view(handle: &AgentHandle) -> Result<AgentView, ControlError
         revision: replica.durable,
         newest: replica.newest,
         config_version: replica.config_version,
-        silent_ms: replica.silent.filter(|_| running).map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        silent_ms: replica
+            .silent
+            .filter(|_| running)
+            .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         waiting,
         attached,
         lanes: replica.lanes,
@@ -278,7 +294,8 @@ async fn messages(host: &Host, agent: Option<&AgentId>, unanswered: bool) -> Ans
 async fn send(host: &Host, agent: &AgentId, message: MessageId, text: &str) -> Answer {
     let handle = find(host, agent)?;
     if text.len() > USER_MESSAGE_BYTES {
-        let what = format!("the message has {} bytes; an agent takes at most {USER_MESSAGE_BYTES}", text.len());
+        let what =
+            format!("the message has {} bytes; an agent takes at most {USER_MESSAGE_BYTES}", text.len());
         return Err(ControlError::new(ErrorCode::Refused, what)
             .next("put the text into a file of the agent's workspace and name the file"));
     }
@@ -318,7 +335,9 @@ async fn tree(host: &Host) -> TreeView {
 
 async fn change_settings(
     host: &Host,
-    make: impl FnOnce(choir_supervisors::ReplyTo<Result<crate::control::views::AppliedView, ControlError>>) -> SettingsMsg,
+    make: impl FnOnce(
+        choir_supervisors::ReplyTo<Result<crate::control::views::AppliedView, ControlError>>,
+    ) -> SettingsMsg,
 ) -> Answer {
     let asked = host.settings_actor.call(limits::CONTROL_OPERATION, make).await;
     value(&asked.map_err(|e| ControlError::new(ErrorCode::Runtime, e.to_string()))??)

@@ -52,10 +52,6 @@ impl Roster {
         self.agents.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    pub(crate) fn leases(&self) -> &Address<LeasesMsg> {
-        &self.leases
-    }
-
     // What follows are hints: a full mailbox means that its owner will look anyway.
 
     pub(crate) fn tell_inbox_changed(&self, agent: &AgentId) {

@@ -43,7 +43,8 @@ impl Settings {
             Ok(settings) => return Ok((settings, None)),
             Err(error) => error,
         };
-        let about_config = matches!(&error, ConfigError::Invalid { file, .. } if file.ends_with("config.json"));
+        let about_config =
+            matches!(&error, ConfigError::Invalid { file, .. } if file.ends_with("config.json"));
         if !about_config || !state.last_good_config().exists() {
             return Err(error);
         }
@@ -138,7 +139,8 @@ impl SettingsActor {
 
     async fn put_into_force(&self, new: Settings, needs_restart: Vec<String>) -> AppliedView {
         let version = new.version;
-        let mut warnings: Vec<String> = new.secrets.missing(&new.config).iter().map(ToString::to_string).collect();
+        let mut warnings: Vec<String> =
+            new.secrets.missing(&new.config).iter().map(ToString::to_string).collect();
         crate::telemetry::learn_secrets(&self.host.scrubber, &new.secrets);
         self.host.settings.send_replace(Arc::new(new));
         if let Err(error) = self.host.roster.admit_configured(&self.host).await {

@@ -131,10 +131,16 @@ pub(super) async fn logs(host: &Host, source: &str, lines: u32, follow: bool, ou
     if !known || !path.exists() {
         let names = host.roster.all();
         let names = names.iter().map(|handle| handle.agent.as_str()).chain(["choird"]);
-        let what = format!("there is no log of \"{}\"; {}", source.chars().take(63).collect::<String>(), crate::config::known_list(names));
+        let what = format!(
+            "there is no log of \"{}\"; {}",
+            source.chars().take(63).collect::<String>(),
+            crate::config::known_list(names)
+        );
         return Err(ControlError::new(ErrorCode::Negative, what));
     }
-    let unreadable = |e: std::io::Error| ControlError::new(ErrorCode::Runtime, format!("cannot read {}: {e}", path.display()));
+    let unreadable = |e: std::io::Error| {
+        ControlError::new(ErrorCode::Runtime, format!("cannot read {}: {e}", path.display()))
+    };
     let (past, mut at) = tail(&path, lines.min(LOG_LINES) as usize).await.map_err(unreadable)?;
     for line in past {
         if out.item(&line).await.is_err() {

@@ -433,7 +433,9 @@ impl SessionCore {
                 self.open(fresh, out);
             }
             // Running already, or on its way: at most one instance.
-            State::Opening { .. } | State::Starting { .. } | State::Up => self.goal = Goal::Run { fresh: false },
+            State::Opening { .. } | State::Starting { .. } | State::Up => {
+                self.goal = Goal::Run { fresh: false }
+            }
             // On its way out: it comes back once it is gone.
             State::Stopping { .. } | State::Killing { .. } | State::Closing { .. } => {}
         }
@@ -576,11 +578,15 @@ impl SessionCore {
             self.crashes.pop_front();
         }
         if self.barren >= limits::CRASHES_WITHOUT_PROGRESS {
-            let why = format!("it crashed {} times in a row without getting anywhere; the last time: {why}", self.barren);
+            let why = format!(
+                "it crashed {} times in a row without getting anywhere; the last time: {why}",
+                self.barren
+            );
             return self.give_up(why, out);
         }
         if self.crashes.len() > limits::CRASHES_IN_WINDOW {
-            let why = format!("it crashed {} times within ten minutes; the last time: {why}", self.crashes.len());
+            let why =
+                format!("it crashed {} times within ten minutes; the last time: {why}", self.crashes.len());
             return self.give_up(why, out);
         }
         self.trouble = Some(why);

@@ -176,7 +176,8 @@ impl OutboxActor {
                     text: message.text,
                     repeat,
                 };
-                let taken = self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok());
+                let taken =
+                    self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok());
                 if !taken {
                     self.to.take_if(|(no, _)| *no == channel);
                     return Ok(Some(Input::Detach { channel }));
@@ -213,7 +214,9 @@ fn mark(
             match store.outbound_step(id, step).await {
                 Ok(_) => return,
                 Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
-                Err(error) => return tracing::error!(%id, ?step, %error, "an outbound message's step was not recorded"),
+                Err(error) => {
+                    return tracing::error!(%id, ?step, %error, "an outbound message's step was not recorded");
+                }
             }
         }
         tracing::error!(%id, ?step, "an outbound message's step was not recorded: the database stayed away");

@@ -146,15 +146,13 @@ impl Actor for GateActor {
                     self.send_off(port, signal, cx)?;
                 }
             }
-            GateMsg::Ask { signal, reply } => {
-                match self.open.as_ref().and_then(|open| open.port.clone()) {
-                    None => reply.send(Err(LinkError::Down)),
-                    Some(port) => {
-                        let ask = async move { reply.send(port.send(signal, limits::SIGNAL_DEADLINE).await) };
-                        cx.pipe_to_self(ask, |()| GateMsg::Done)?;
-                    }
+            GateMsg::Ask { signal, reply } => match self.open.as_ref().and_then(|open| open.port.clone()) {
+                None => reply.send(Err(LinkError::Down)),
+                Some(port) => {
+                    let ask = async move { reply.send(port.send(signal, limits::SIGNAL_DEADLINE).await) };
+                    cx.pipe_to_self(ask, |()| GateMsg::Done)?;
                 }
-            }
+            },
             GateMsg::ConfigChanged { version } => {
                 if let Some(port) = self.open.as_ref().and_then(|open| open.port.clone()) {
                     self.send_off(port, Signal::ConfigChanged { version }, cx)?;
@@ -225,7 +223,9 @@ impl GateActor {
     }
 
     async fn link(&mut self, attempt: Attempt, event: LinkEvent) -> Result<(), Failure> {
-        let Some(open) = self.open.as_mut().filter(|open| open.grant.attempt == attempt) else { return Ok(()) };
+        let Some(open) = self.open.as_mut().filter(|open| open.grant.attempt == attempt) else {
+            return Ok(());
+        };
         match event {
             LinkEvent::Up { signals, peer } => {
                 tracing::info!(agent = %self.shared.agent, ?peer, "the agent's link is up");

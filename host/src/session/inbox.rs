@@ -224,8 +224,14 @@ impl Pusher {
             Ok(SignalAck::Recorded { .. }) => {
                 self.handed.insert(message);
             }
-            Ok(SignalAck::Refused(refused @ (SignalRefused::Budget { .. } | SignalRefused::TooLarge { .. }))) => {
-                out.push(Action::Close { message, outcome: MessageOutcome::Refused, text: refused.to_string() });
+            Ok(SignalAck::Refused(
+                refused @ (SignalRefused::Budget { .. } | SignalRefused::TooLarge { .. }),
+            )) => {
+                out.push(Action::Close {
+                    message,
+                    outcome: MessageOutcome::Refused,
+                    text: refused.to_string(),
+                });
                 self.stale = true;
             }
             Err(LinkError::TooLarge) => {
@@ -241,7 +247,9 @@ impl Pusher {
                 self.up = false;
                 self.stale = true;
             }
-            Ok(SignalAck::Refused(SignalRefused::NotReady | SignalRefused::NoSuchActor) | SignalAck::Noted)
+            Ok(
+                SignalAck::Refused(SignalRefused::NotReady | SignalRefused::NoSuchActor) | SignalAck::Noted,
+            )
             | Err(LinkError::Deadline(_) | LinkError::Malformed | LinkError::Refused(_)) => {
                 self.again(pending, now + limits::SIGNAL_RETRY);
             }

@@ -142,7 +142,7 @@ impl<T> Outbox<T> {
                 if self.channel.as_ref().is_some_and(|c| c.no == channel) {
                     self.channel = None;
                     self.lose(&mut out);
-                    }
+                }
             }
             Input::Changed => self.stale = true,
             Input::Claimed(claimed) => {

@@ -32,7 +32,6 @@ pub(crate) struct Shared {
     pub(crate) replica: Address<ReplicaMsg>,
     pub(crate) watchdog: Address<WatchdogMsg>,
     pub(crate) inbox: Address<InboxMsg>,
-    pub(crate) outbox: Address<OutboxMsg>,
     /// The last attempt's number, so that a restarted session actor counts on.
     pub(crate) attempts: AtomicU64,
     /// The process that runs, so that a restarted sandbox actor can make sure of its end.
@@ -51,10 +50,15 @@ pub(crate) struct AgentHandle {
 }
 
 /// The supervisor of one agent, and how to reach what is in it.
-pub(crate) fn agent_spec(agent: &AgentId, host: &Arc<Host>, leases: &Address<LeasesMsg>) -> (AgentHandle, ChildSpec) {
+pub(crate) fn agent_spec(
+    agent: &AgentId,
+    host: &Arc<Host>,
+    leases: &Address<LeasesMsg>,
+) -> (AgentHandle, ChildSpec) {
     let refuse = MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Refuse };
     // Heartbeats wait for the database; the link bounds how many there can be.
-    let patient = MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
+    let patient =
+        MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
     // Only the newest matters.
     let hints = MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::DropOldest };
     let (session, session_slot) = mailbox("session", patient);
@@ -70,7 +74,7 @@ pub(crate) fn agent_spec(agent: &AgentId, host: &Arc<Host>, leases: &Address<Lea
         gate: gate.clone(),
         replica: replica.clone(),
         inbox: inbox.clone(),
-        outbox: outbox.clone(),
+        outbox,
     };
     let shared = Arc::new(Shared {
         agent: agent.clone(),
@@ -82,7 +86,6 @@ pub(crate) fn agent_spec(agent: &AgentId, host: &Arc<Host>, leases: &Address<Lea
         replica,
         watchdog,
         inbox,
-        outbox,
         attempts: AtomicU64::new(0),
         process: Mutex::new(None),
     });
@@ -94,9 +97,10 @@ pub(crate) fn agent_spec(agent: &AgentId, host: &Arc<Host>, leases: &Address<Lea
         .child(replica::child_spec(replica_slot, Arc::clone(&shared)))
         .child(gate::child_spec(gate_slot, Arc::clone(&shared)))
         .child(sandbox::child_spec(sandbox_slot, Arc::clone(&shared)))
-        .child(session_actor::child_spec(session_slot, shared).shutdown(Shutdown::Within(
-            limits::STOP_WITHIN + limits::GONE_WITHIN,
-        )));
+        .child(
+            session_actor::child_spec(session_slot, shared)
+                .shutdown(Shutdown::Within(limits::STOP_WITHIN + limits::GONE_WITHIN)),
+        );
     (handle, ChildSpec::supervisor(spec))
 }
 

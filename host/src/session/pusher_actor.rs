@@ -145,8 +145,12 @@ impl PusherActor {
                 let close = async move {
                     let Some(store) = store else { return };
                     match store.close_message(message, outcome, &text).await {
-                        Ok(closing) => tracing::info!(%agent, %message, ?outcome, ?closing, "a message was closed"),
-                        Err(error) => tracing::error!(%agent, %message, %error, "a message could not be closed"),
+                        Ok(closing) => {
+                            tracing::info!(%agent, %message, ?outcome, ?closing, "a message was closed")
+                        }
+                        Err(error) => {
+                            tracing::error!(%agent, %message, %error, "a message could not be closed")
+                        }
                     }
                 };
                 cx.pipe_to_self(close, |()| InboxMsg::Closed)?;

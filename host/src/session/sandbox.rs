@@ -161,7 +161,8 @@ impl SandboxActor {
         let piped = cx.pipe_to_self(wait, move |info| {
             let last = info.last_words.trim();
             let words = last.lines().last().unwrap_or_default().trim();
-            let how = if words.is_empty() { info.to_string() } else { format!("{info}; its last words: {words}") };
+            let how =
+                if words.is_empty() { info.to_string() } else { format!("{info}; its last words: {words}") };
             SandboxMsg::Ended { attempt, how }
         });
         if let Err(error) = piped {

@@ -46,24 +46,59 @@ type Waiter = ReplyTo<Result<(), ControlError>>;
 
 /// What the session is told.
 pub(crate) enum SessionMsg {
-    Start { fresh: bool, overrides: Overrides, reply: Option<Waiter> },
-    Stop { reply: Option<Waiter> },
-    Restart { fresh: bool, reply: Option<Waiter> },
+    Start {
+        fresh: bool,
+        overrides: Overrides,
+        reply: Option<Waiter>,
+    },
+    Stop {
+        reply: Option<Waiter>,
+    },
+    Restart {
+        fresh: bool,
+        reply: Option<Waiter>,
+    },
     /// choird shuts down; answered once the agent is gone.
-    Quit { reply: ReplyTo<()> },
+    Quit {
+        reply: ReplyTo<()>,
+    },
     Opened(Result<Box<SessionRow>, LeaseError>),
     Closed(Result<(), LeaseError>),
-    Launched { attempt: Attempt, result: Result<Started, String> },
-    Gone { attempt: Attempt, how: String },
-    LinkUp { attempt: Attempt },
-    LinkDown { attempt: Attempt, reason: String, for_good: bool },
-    Ready { attempt: Attempt },
-    Leaving { attempt: Attempt, reason: String },
-    Progress { attempt: Attempt },
-    Silent { attempt: Attempt, silent: Duration },
+    Launched {
+        attempt: Attempt,
+        result: Result<Started, String>,
+    },
+    Gone {
+        attempt: Attempt,
+        how: String,
+    },
+    LinkUp {
+        attempt: Attempt,
+    },
+    LinkDown {
+        attempt: Attempt,
+        reason: String,
+        for_good: bool,
+    },
+    Ready {
+        attempt: Attempt,
+    },
+    Leaving {
+        attempt: Attempt,
+        reason: String,
+    },
+    Progress {
+        attempt: Attempt,
+    },
+    Silent {
+        attempt: Attempt,
+        silent: Duration,
+    },
     /// The agent's wish was written down, or not.
     Remembered(Result<(), String>),
-    View { reply: ReplyTo<SessionView> },
+    View {
+        reply: ReplyTo<SessionView>,
+    },
     Tick,
 }
 
@@ -215,7 +250,9 @@ impl Actor for SessionActor {
                 Input::Gone { attempt, how }
             }
             SessionMsg::LinkUp { attempt } => Input::LinkUp { attempt },
-            SessionMsg::LinkDown { attempt, reason, for_good } => Input::LinkDown { attempt, reason, for_good },
+            SessionMsg::LinkDown { attempt, reason, for_good } => {
+                Input::LinkDown { attempt, reason, for_good }
+            }
             SessionMsg::Ready { attempt } => Input::Ready { attempt },
             SessionMsg::Leaving { attempt, reason } => Input::Leaving { attempt, reason },
             SessionMsg::Progress { attempt } => Input::Progress { attempt },
@@ -273,7 +310,10 @@ impl SessionActor {
             && !config.workspaces.contains_key(name)
         {
             let known = crate::config::known_list(config.workspaces.keys().map(String::as_str));
-            return Err(ControlError::new(ErrorCode::Usage, format!("no workspace named \"{name}\"; {known}")));
+            return Err(ControlError::new(
+                ErrorCode::Usage,
+                format!("no workspace named \"{name}\"; {known}"),
+            ));
         }
         if let Some(name) = &overrides.llm
             && !config.models.contains_key(name)
@@ -328,7 +368,9 @@ impl SessionActor {
     fn open(&self, fresh: bool, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
         let Some(agent) = self.configured() else {
             let why = format!("config.json has no agent \"{}\" any more", self.shared.agent);
-            cx.pipe_to_self(std::future::ready(why), |why| SessionMsg::Opened(Err(LeaseError::Refused(why))))?;
+            cx.pipe_to_self(std::future::ready(why), |why| {
+                SessionMsg::Opened(Err(LeaseError::Refused(why)))
+            })?;
             return Ok(());
         };
         let mut bindings = vec![
@@ -337,7 +379,11 @@ impl SessionActor {
                 name: self.overrides.workspace.clone().unwrap_or(agent.workspace),
                 exclusive: true,
             },
-            Binding { kind: "llm".into(), name: self.overrides.llm.clone().unwrap_or(agent.llm), exclusive: false },
+            Binding {
+                kind: "llm".into(),
+                name: self.overrides.llm.clone().unwrap_or(agent.llm),
+                exclusive: false,
+            },
         ];
         let others = agent.other_exclusive.into_iter();
         bindings.extend(others.map(|(kind, name)| Binding { kind, name, exclusive: true }));
@@ -445,15 +491,20 @@ impl SessionActor {
         match self.core.phase() {
             Phase::Up => self.to_start.drain(..).for_each(|waiter| waiter.send(Ok(()))),
             Phase::Failed { why } => {
-                let error = ControlError::new(ErrorCode::Runtime, format!("agent \"{agent}\" did not start: {why}"))
-                    .next(format!("`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"));
+                let error =
+                    ControlError::new(ErrorCode::Runtime, format!("agent \"{agent}\" did not start: {why}"))
+                        .next(format!(
+                            "`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"
+                        ));
                 self.to_start.drain(..).for_each(|waiter| waiter.send(Err(error.clone())));
                 self.to_stop.drain(..).for_each(|waiter| waiter.send(Ok(())));
                 self.to_quit.drain(..).for_each(|waiter| waiter.send(()));
             }
             Phase::Stopped => {
-                let error =
-                    ControlError::new(ErrorCode::Negative, format!("agent \"{agent}\" was stopped meanwhile"));
+                let error = ControlError::new(
+                    ErrorCode::Negative,
+                    format!("agent \"{agent}\" was stopped meanwhile"),
+                );
                 self.to_start.drain(..).for_each(|waiter| waiter.send(Err(error.clone())));
                 self.to_stop.drain(..).for_each(|waiter| waiter.send(Ok(())));
                 self.to_quit.drain(..).for_each(|waiter| waiter.send(()));
@@ -466,7 +517,8 @@ impl SessionActor {
         let agent_pid = match &self.started {
             None => None,
             Some(_) => {
-                let asked = self.shared.sandbox.call(Duration::from_secs(1), |reply| SandboxMsg::AgentPid { reply });
+                let asked =
+                    self.shared.sandbox.call(Duration::from_secs(1), |reply| SandboxMsg::AgentPid { reply });
                 asked.await.ok().flatten()
             }
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use choir_messages::event::Head;
 use choir_messages::wire::{
-    BoxFuture, Envelope, Hello, HelloAnswer, Reply, Request, Verdict, VerbHandler, WIRE_VERSION,
+    BoxFuture, Envelope, Hello, HelloAnswer, Reply, Request, VerbHandler, Verdict, WIRE_VERSION,
 };
 use choir_supervisors::{Address, CallError, Mail, ReplyTo};
 use tracing::Instrument as _;
@@ -65,7 +65,8 @@ impl Gate {
             Request::GetSecrets { names } => self.secrets(&names),
             Request::Heartbeat(heartbeat) => {
                 let (grant, heartbeat) = (Arc::clone(&self.grant), Box::new(heartbeat));
-                let ack = ask(&self.shared.replica, |reply| ReplicaMsg::Append { grant, heartbeat, reply }).await??;
+                let ack = ask(&self.shared.replica, |reply| ReplicaMsg::Append { grant, heartbeat, reply })
+                    .await??;
                 Ok(Reply::Heartbeat(ack))
             }
             Request::RequestApproval { kind, payload } => {
@@ -74,7 +75,8 @@ impl Gate {
                     let most = limits::APPROVAL_BYTES;
                     return Err(Verdict::Rejected(format!("an approval's payload has at most {most} bytes")));
                 }
-                let store = self.shared.host.store().ok_or_else(|| Verdict::Unavailable("no database".into()))?;
+                let store =
+                    self.shared.host.store().ok_or_else(|| Verdict::Unavailable("no database".into()))?;
                 let row = store.request_approval(grant.session, &kind, &payload).await;
                 let row = row.map_err(|error| {
                     if error.is_transient() {
@@ -153,10 +155,14 @@ impl Gate {
             if Some(name.as_str()) != bound {
                 let name: String = name.chars().take(63).collect();
                 tracing::warn!(agent = %self.shared.agent, name, "a secret that is not the agent's was asked for");
-                return Err(Verdict::Rejected(format!("\"{name}\" is not a secret of this session's resources")));
+                return Err(Verdict::Rejected(format!(
+                    "\"{name}\" is not a secret of this session's resources"
+                )));
             }
             let Some(value) = settings.secrets.get(name) else {
-                let what = format!("the secret \"{name}\" is not set; run `choirctl secret set {name}` and `choirctl secret apply`");
+                let what = format!(
+                    "the secret \"{name}\" is not set; run `choirctl secret set {name}` and `choirctl secret apply`"
+                );
                 return Err(Verdict::Rejected(what));
             };
             values.insert(name.clone(), value.clone());

@@ -31,7 +31,10 @@ pub(super) async fn ensure(
     }
     let unfinished = layout.root.join(format!("{UNFINISHED}{}", std::process::id()));
     match template {
-        Some(template) => copy(template, &unfinished)?,
+        Some(template) => {
+            copy(template, &unfinished)?;
+            run_as.give_all(&unfinished)?;
+        }
         None => initdb(layout, binaries, run_as, &unfinished).await?,
     }
     check_version(&unfinished, binaries)?;

@@ -70,6 +70,18 @@ impl RunAs {
         std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).map_err(|e| ClusterError::file(dir, &e))
     }
 
+    /// Gives a folder and everything in it.
+    pub(super) fn give_all(self, dir: &Path) -> Result<(), ClusterError> {
+        self.give(dir)?;
+        if self != Self::Nobody || !dir.is_dir() {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(dir).map_err(|e| ClusterError::file(dir, &e))? {
+            self.give_all(&entry.map_err(|e| ClusterError::file(dir, &e))?.path())?;
+        }
+        Ok(())
+    }
+
     /// Whether that user can reach what it needs; a folder above may be closed to it.
     pub(super) async fn check_reach(self, dir: &Path, program: &Path) -> Result<(), ClusterError> {
         if self != Self::Nobody {

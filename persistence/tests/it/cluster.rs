@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use choir_persistence::postgres::{Binaries, Cluster, ClusterConfig, ClusterError, Origin, Source};
-use choir_persistence::testing::{TestCluster, binaries, kill_9};
+use choir_persistence::testing::{TestCluster, Watchdog, binaries, kill_9};
 use sqlx::ConnectOptions;
 
 /// Longest wait for something that is about to happen.
@@ -34,6 +34,7 @@ fn processes_in(folder: &Path) -> Vec<u32> {
 async fn a_cluster_is_made_private_without_tcp_and_stopped_without_a_trace() {
     let dir = tempfile::tempdir().unwrap();
     let config = ClusterConfig::new(binaries().await, dir.path());
+    let _watchdog = Watchdog::over(dir.path());
     let cluster = Cluster::start(&config).await.unwrap();
     assert_eq!(cluster.origin(), Origin::Made);
     let root = dir.path().join("postgres");

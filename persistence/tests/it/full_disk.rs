@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use choir_persistence::postgres::{Cluster, ClusterConfig, ClusterError};
-use choir_persistence::testing::{binaries, template};
+use choir_persistence::testing::{Watchdog, binaries, template};
 use choir_persistence::{AppendError, Store, StoreError};
 
 use crate::log::{id, session};
@@ -45,7 +45,8 @@ async fn a_full_disk_is_said_and_costs_nothing_that_was_acknowledged() {
 }
 
 async fn on_the_small_disk(disk: &Path, template: PathBuf) {
-    let mut config = ClusterConfig::new(binaries().await, disk);
+    let mut config = ClusterConfig::new(binaries().await, &disk.join("state"));
+    let _watchdog = Watchdog::over(&config.state);
     config.template = Some(template);
     let cluster = Cluster::start(&config).await.unwrap();
     let store = Store::open(cluster.options()).await.unwrap();
@@ -60,7 +61,7 @@ async fn on_the_small_disk(disk: &Path, template: PathBuf) {
     let mut durable = log.head;
     // Incompressible enough to fill what is left.
     let noise: String =
-        (0..40_000u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11).to_string()).collect();
+        (0..25_000u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11).to_string()).collect();
     let error = loop {
         let message = id(u128::from(log.head.rev));
         let events = vec![log.user(message), log.says(message, &noise)];

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -25,19 +26,18 @@ pub(super) fn kill_marked(mark: &str) -> usize {
     killed
 }
 
-fn kill(process: &rustix::fd::OwnedFd) -> bool {
+fn kill(process: &OwnedFd) -> bool {
     pidfd_send_signal(process, Signal::KILL).is_ok()
 }
 
-/// Handles of the living processes with this mark. A handle is opened before the mark is looked at, so that a number
-/// that is used again in between hits nobody else.
-fn marked(mark: &str) -> Vec<rustix::fd::OwnedFd> {
+/// Handles of the living processes with this mark. The mark is looked at again once the handle is open, so that a
+/// number that is used again in between hits nobody else.
+fn marked(mark: &str) -> Vec<OwnedFd> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| {
-            let name = entry.ok()?.file_name();
-            let pid = Pid::from_raw(name.to_str()?.parse().ok()?)?;
-            let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?;
+            let handle = has_mark(pid, mark).then(|| pidfd_open(pid, PidfdFlags::empty()))?.ok()?;
             has_mark(pid, mark).then_some(handle)
         })
         .collect()

@@ -56,7 +56,10 @@ fn silence_is_a_crash_and_a_late_word_of_an_earlier_sandbox_is_nothing() {
     core.step(Input::Opened, Now::ZERO);
     assert_eq!(core.attempt(), 2);
     assert!(core.step(Input::Gone { attempt: 1, how: "late".into() }, Now::ZERO).is_empty());
-    assert!(core.step(Input::LinkDown { attempt: 1, reason: "late".into(), for_good: true }, Now::ZERO).is_empty());
+    assert!(
+        core.step(Input::LinkDown { attempt: 1, reason: "late".into(), for_good: true }, Now::ZERO)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -144,7 +147,10 @@ fn a_database_that_is_away_is_tried_again_and_a_lease_held_by_another_is_not() {
     core.step(Input::OpenFailed { reason: "no connection".into() }, Now::ZERO);
     assert_eq!(core.trouble(), Some("no connection"));
     assert_eq!(core.step(Input::Tick, limits::OPEN_RETRY), [Action::Open { fresh: false }]);
-    core.step(Input::OpenRefused { reason: "workspace main is leased to agent b".into() }, limits::OPEN_RETRY);
+    core.step(
+        Input::OpenRefused { reason: "workspace main is leased to agent b".into() },
+        limits::OPEN_RETRY,
+    );
     assert!(matches!(core.phase(), Phase::Failed { .. }));
 }
 
@@ -200,7 +206,10 @@ impl World {
                     prop_assert!(self.alive.is_none() && self.launching.is_none(), "closed beside a process");
                     self.store_asked = Some(false);
                 }
-                Action::AskToLeave { .. } | Action::Kill { .. } | Action::Remember { .. } | Action::Report { .. } => {}
+                Action::AskToLeave { .. }
+                | Action::Kill { .. }
+                | Action::Remember { .. }
+                | Action::Report { .. } => {}
             }
         }
         Ok(())
