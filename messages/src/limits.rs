@@ -6,6 +6,22 @@ pub const USER_MESSAGE_BYTES: usize = 256 * 1024;
 /// Longest tool output kept in the log and shown to the model, in bytes of JSON; the rest is cut and the cut is said.
 pub const TOOL_OUTPUT_BYTES: usize = 64 * 1024;
 
+/// Longest JSON of one tool's outcome in the log: its output and the words around it.
+pub const TOOL_OUTCOME_BYTES: usize = TOOL_OUTPUT_BYTES + 2048;
+
+/// Longest id or name that comes from a model, in bytes.
+pub const MODEL_NAME_BYTES: usize = 8 * 1024;
+
+/// Transcript of one running turn, in bytes, beyond which the lane ends the turn: no model reads that much, and it is
+/// far more than [`crate::session::TRANSCRIPT_BYTES`], which holds between turns.
+pub const TURN_BYTES: usize = 2 * 1024 * 1024;
+
+/// Transcript beyond which a log is refused: [`TURN_BYTES`], one more answer ([`EVENT_BYTES`]) and its results.
+pub const TURN_BYTES_HARD: usize = TURN_BYTES + EVENT_BYTES + TOOL_CALLS_PER_ANSWER * TOOL_OUTCOME_BYTES;
+
+/// Most locks of one call in the log.
+pub const LOCKS_PER_CALL: usize = 64;
+
 /// Longest tool input a model may propose, in bytes of JSON: a file's content travels in it.
 pub const TOOL_INPUT_BYTES: usize = 1024 * 1024;
 

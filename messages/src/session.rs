@@ -292,11 +292,21 @@ impl SessionView {
                 if turn.end != TurnEnd::Open || turn.calls.iter().any(CallView::is_open) {
                     return Err(Rule::NoOpenCall);
                 }
+                let long = |(_, call): &(InvocationId, ToolCall)| {
+                    call.arguments.len() > limits::TOOL_INPUT_BYTES
+                        || call.tool.len() > limits::MODEL_NAME_BYTES
+                        || call.provider_id.len() > limits::MODEL_NAME_BYTES
+                };
                 if calls.len() > limits::TOOL_CALLS_PER_ANSWER
                     || text.as_ref().is_some_and(|t| t.len() > limits::MODEL_TEXT_BYTES)
+                    || calls.iter().any(long)
                 {
                     return Err(Rule::Bound);
                 }
+                let more = text.as_ref().map_or(0, String::len)
+                    + calls.iter().map(|(_, call)| call.arguments.len()).sum::<usize>();
+                self.has_room(more)?;
+                let turn = self.working_on(*message)?;
                 turn.calls = calls
                     .iter()
                     .map(|(invocation, call)| CallView {
@@ -328,11 +338,18 @@ impl SessionView {
                 if call.stage != CallStage::Proposed {
                     return Err(Rule::CallOrder);
                 }
+                // Twice: escapes may lengthen what the model wrote.
+                if input.0.to_string().len() > 2 * limits::TOOL_INPUT_BYTES {
+                    return Err(Rule::Bound);
+                }
                 call.stage = CallStage::Requested { input: input.clone() };
             }
             EventBody::ToolCallCommitted { invocation, locks, side_effect, replay, .. } => {
                 let call = self.open_call(*invocation)?;
                 let CallStage::Requested { input } = &call.stage else { return Err(Rule::CallOrder) };
+                if locks.len() > limits::LOCKS_PER_CALL {
+                    return Err(Rule::Bound);
+                }
                 call.stage = CallStage::Committed {
                     input: input.clone(),
                     locks: locks.clone(),
@@ -343,6 +360,12 @@ impl SessionView {
                 self.spent.tool_calls = self.spent.tool_calls.saturating_add(1);
             }
             EventBody::ToolResultCommitted { invocation, outcome } => {
+                self.open_call(*invocation)?;
+                let bytes = outcome.output.0.to_string().len();
+                if bytes > limits::TOOL_OUTCOME_BYTES {
+                    return Err(Rule::Bound);
+                }
+                self.has_room(bytes)?;
                 let call = self.open_call(*invocation)?;
                 call.stage = CallStage::Done { outcome: outcome.clone() };
                 self.pair_results();
@@ -358,9 +381,11 @@ impl SessionView {
                 if self.injections.len() >= PENDING_INJECTIONS || text.len() > limits::USER_MESSAGE_BYTES {
                     return Err(Rule::Bound);
                 }
+                self.has_room(text.len() + self.injections.iter().map(String::len).sum::<usize>())?;
                 self.remember(*message);
                 self.injections.push(text.clone());
                 self.place_injections();
+                self.trim();
             }
             EventBody::Cancelled { message, request } => {
                 if self.has_recorded(*request) {
@@ -375,6 +400,21 @@ impl SessionView {
             EventBody::ConfigApplied { version } => self.config_version = *version,
         }
         Ok(())
+    }
+
+    /// Bytes of text in the transcript.
+    #[must_use]
+    pub fn transcript_bytes(&self) -> usize {
+        self.transcript.iter().map(|turn| turn_bytes(turn)).sum()
+    }
+
+    /// Whether the transcript may grow by `more` bytes.
+    fn has_room(&self, more: usize) -> Result<(), Rule> {
+        if self.transcript_bytes().saturating_add(more) > limits::TURN_BYTES_HARD {
+            Err(Rule::Bound)
+        } else {
+            Ok(())
+        }
     }
 
     fn remember(&mut self, id: MessageId) {
@@ -506,5 +546,83 @@ fn turn_bytes(turn: &Turn) -> usize {
                 + calls.iter().map(|c| c.arguments.len() + c.tool.len() + c.provider_id.len()).sum::<usize>()
         }
         Turn::ToolResult { content, .. } => content.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::Digest;
+    use crate::id::ModelCallId;
+    use crate::model::Usage;
+    use crate::time::Timestamp;
+    use crate::tool::Lane;
+
+    fn add(view: &mut SessionView, body: EventBody) -> Result<(), Rule> {
+        let (event, _) =
+            Event::append(view.session, view.head, Timestamp::from_millis(1), Lane::Edge, body).unwrap();
+        view.apply(&event).map_err(|illegal| illegal.rule)
+    }
+
+    fn opened() -> SessionView {
+        let mut view = SessionView::new(SessionId::from_bits(1));
+        add(&mut view, EventBody::SessionOpened { agent: "a".parse().unwrap(), tool_manifest: Digest::ZERO })
+            .unwrap();
+        let message = MessageId::from_bits(1);
+        add(&mut view, EventBody::UserMsg { message, text: "hello".into() }).unwrap();
+        view
+    }
+
+    fn answer(n: u128, arguments: String) -> EventBody {
+        let call = ToolCall { provider_id: format!("p{n}"), tool: "t".into(), arguments };
+        EventBody::ModelOutput {
+            call: ModelCallId::from_bits(n),
+            message: MessageId::from_bits(1),
+            text: None,
+            calls: vec![(InvocationId::from_bits(n), call)],
+            usage: Usage::default(),
+            model: "m".into(),
+        }
+    }
+
+    fn result(n: u128, bytes: usize) -> EventBody {
+        let output = Json(serde_json::Value::String("x".repeat(bytes)));
+        let outcome = ToolOutcome { status: ToolStatus::Success, output, cut_bytes: 0 };
+        EventBody::ToolResultCommitted { invocation: InvocationId::from_bits(n), outcome }
+    }
+
+    #[test]
+    fn a_hostile_log_cannot_make_the_view_grow_without_end() {
+        let mut view = opened();
+        let mut refused = false;
+        for n in 0..1000 {
+            let step = add(&mut view, answer(n, "x".repeat(limits::TOOL_INPUT_BYTES)))
+                .and_then(|()| add(&mut view, result(n, limits::TOOL_OUTPUT_BYTES)));
+            refused |= step == Err(Rule::Bound);
+            assert!(view.transcript_bytes() <= limits::TURN_BYTES_HARD);
+        }
+        assert!(refused);
+    }
+
+    #[test]
+    fn too_long_arguments_results_and_texts_are_refused() {
+        let mut view = opened();
+        assert_eq!(add(&mut view, answer(1, "x".repeat(limits::TOOL_INPUT_BYTES + 1))), Err(Rule::Bound));
+        add(&mut view, answer(1, "{}".into())).unwrap();
+        assert_eq!(add(&mut view, result(1, limits::TOOL_OUTCOME_BYTES)), Err(Rule::Bound));
+        add(&mut view, result(1, limits::TOOL_OUTPUT_BYTES)).unwrap();
+    }
+
+    #[test]
+    fn instructions_to_an_idle_lane_do_not_pile_up() {
+        let mut view = SessionView::new(SessionId::from_bits(1));
+        add(&mut view, EventBody::SessionOpened { agent: "a".parse().unwrap(), tool_manifest: Digest::ZERO })
+            .unwrap();
+        for n in 0..2000 {
+            let text = "x".repeat(1000);
+            add(&mut view, EventBody::InjectedInstruction { message: MessageId::from_bits(n), text })
+                .unwrap();
+        }
+        assert!(view.transcript_bytes() <= TRANSCRIPT_BYTES && view.transcript.len() <= TRANSCRIPT_ENTRIES);
     }
 }

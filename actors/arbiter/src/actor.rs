@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use choir_messages::event::{Event, EventBody};
 use choir_messages::id::AgentId;
-use choir_messages::limits::TOOL_OUTPUT_BYTES;
+use choir_messages::limits::TOOL_OUTCOME_BYTES;
 use choir_messages::mail::{
     Acquire, ArbiterMsg, EdgeMsg, JournalMsg, LocksMsg, Proposal, ProposalRefused, UplinkMsg,
 };
@@ -22,9 +22,6 @@ const NEIGHBOUR: Duration = Duration::from_secs(5);
 
 /// Longest wait of a call for its locks: long enough for a slow command to end, short enough that the model hears of it.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
-
-/// Room for the frame of an outcome around its output, in bytes of JSON.
-const OUTCOME_FRAME: usize = 1024;
 
 /// What an arbiter needs to start.
 #[derive(Clone)]
@@ -225,7 +222,7 @@ impl ArbiterActor {
 /// Cuts an outcome down to what the log takes. Executors bound their output themselves; this is the last line.
 fn bounded(outcome: ToolOutcome) -> ToolOutcome {
     let bytes = outcome.output.0.to_string().len();
-    if bytes <= TOOL_OUTPUT_BYTES + OUTCOME_FRAME {
+    if bytes <= TOOL_OUTCOME_BYTES {
         return outcome;
     }
     let mut cut = ToolOutcome::says(

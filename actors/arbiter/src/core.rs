@@ -9,7 +9,8 @@ use choir_messages::id::{AgentId, InvocationId};
 use choir_messages::json::Json;
 use choir_messages::limits;
 use choir_messages::mail::{Execution, LockRefused, Proposal};
-use choir_messages::session::{CallStage, SessionView, TurnEnd};
+use choir_messages::model::ModelFailure;
+use choir_messages::session::{CallStage, Rule, SessionView, TurnEnd};
 use choir_messages::tool::{Lane, LockSpec, Replay, SideEffect, ToolCall, ToolOutcome, ToolStatus};
 use choir_messages::wire::{Budgets, Signal, SignalAck, SignalRefused};
 
@@ -298,6 +299,11 @@ impl Arbiter {
                     usage: answer.usage,
                     model: answer.model,
                 });
+                if decision.commit.iter().any(|body| self.view.permits(body) == Err(Rule::Bound)) {
+                    // Asking again would give the same; the user is told instead.
+                    let failure = ModelFailure::TooLarge { limit: limits::EVENT_BYTES as u64 };
+                    return self.propose(lane, Proposal::ModelFailed { message, call, failure }, rules);
+                }
                 if calls.is_empty() {
                     let text = answer.text.unwrap_or_default();
                     decision.commit.push(EventBody::MessageClosed {

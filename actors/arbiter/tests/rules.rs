@@ -350,3 +350,16 @@ fn a_failed_model_call_ends_the_message_with_the_reason() {
     assert!(matches!(&bench.log.last().unwrap().body,
         EventBody::MessageClosed { outcome: MessageOutcome::Failed, text, .. } if *text == failure.to_string()));
 }
+
+#[test]
+fn an_answer_beyond_the_logs_bounds_is_a_failure_the_user_hears_of_and_no_loop() {
+    let mut bench = Bench::new(Budgets::default());
+    bench.message(1);
+    let huge = "x".repeat(limits::MODEL_TEXT_BYTES + 1);
+    bench.answer(1, &[], Some(&huge));
+    assert!(matches!(
+        &bench.log.last().unwrap().body,
+        EventBody::MessageClosed { outcome: MessageOutcome::Failed, .. }
+    ));
+    assert_eq!(bench.arbiter.view().next(), Next::Idle);
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use choir_messages::event::{Event, EventBody, MessageOutcome};
 use choir_messages::id::{MessageId, ModelCallId};
-use choir_messages::limits::RESUMES_PER_MESSAGE;
+use choir_messages::limits::{RESUMES_PER_MESSAGE, TURN_BYTES};
 use choir_messages::mail::{Proposal, ProposalRefused};
 use choir_messages::model::{ModelAnswer, ModelFailure};
 use choir_messages::session::{Next, SessionView, TurnEnd};
@@ -295,6 +295,8 @@ impl Edge {
             Some("total_session_tokens")
         } else if model_calls >= self.budgets.max_model_calls_per_turn {
             Some("max_model_calls_per_turn")
+        } else if self.view.transcript_bytes() > TURN_BYTES {
+            Some("the length of one turn")
         } else {
             None
         };

@@ -126,8 +126,10 @@ impl Model for Locks {
             }
             if waits || table.held.iter().any(known) {
                 moves.push(Move::Release { call: number });
-                // A repeat must be refused.
-                moves.push(Move::Ask { call: number, set: 0 });
+                if number == 0 {
+                    // A repeat must be refused; trying it with one call is enough.
+                    moves.push(Move::Ask { call: number, set: 0 });
+                }
             } else {
                 moves.extend((0..kind.menu.len()).map(|set| Move::Ask { call: number, set }));
             }
@@ -174,9 +176,9 @@ impl Model for Locks {
 fn every_reachable_table_and_every_step_keeps_the_invariants() {
     let calls = vec![
         Call { owner: "edge", menu: &[READ, COMMAND] },
-        Call { owner: "edge", menu: &[SEARCH, WRITE, SPEAK] },
+        Call { owner: "edge", menu: &[SEARCH, SPEAK] },
         Call { owner: "core:a", menu: &[COMMAND, READ, SPEAK] },
-        Call { owner: "core:b", menu: &[COMMAND, WRITE, SEARCH] },
+        Call { owner: "core:b", menu: &[COMMAND, WRITE] },
         Call { owner: "core:b", menu: &[WRITE] },
     ];
     assert!(calls.len() as u64 + 1 < MAX_WAIT_MS);

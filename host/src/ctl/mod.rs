@@ -24,7 +24,6 @@ use crate::control::views::{
     AgentView, AppliedView, EventLine, MessageLine, SentView, SessionLine, StatusView, TreeView, VerifyView,
 };
 use crate::control::{Client, ClientError, ControlError, ErrorCode, Op};
-use crate::demo::{DemoExit, DemoOptions};
 use crate::state_dir::{StateDir, StateDirError};
 
 /// How a command ended: whether the answer was yes, or why there is none.
@@ -66,9 +65,8 @@ impl From<StateDirError> for ControlError {
 
 async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
     let Arguments { state_dir, timeout, command, json } = arguments;
-    if let Command::Demo(DemoArgs { script, keep }) = command {
-        let exit = crate::demo::run(DemoOptions { script, json, keep, state_dir }).await;
-        return demo_outcome(exit);
+    if let Command::Demo(demo) = &command {
+        return crate::demo::run(demo, state_dir.as_deref(), json, printer).await;
     }
     let state = StateDir::locate(state_dir.as_deref())?;
     match command {
@@ -159,16 +157,6 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
 
 pub(crate) fn told(error: ClientError) -> ControlError {
     error.to_control_error()
-}
-
-/// The demo prints by itself; what is left is its exit code.
-fn demo_outcome(exit: DemoExit) -> Outcome {
-    match exit {
-        DemoExit::Clean => Ok(true),
-        DemoExit::Damaged => Ok(false),
-        DemoExit::Failed => Err(ControlError::new(ErrorCode::Runtime, "the demo could not run")),
-        DemoExit::Interrupted => Err(ControlError::new(ErrorCode::Negative, "the demo was interrupted")),
-    }
 }
 
 /// A connection and how to show what it says.

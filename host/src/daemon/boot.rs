@@ -12,7 +12,7 @@ use choir_supervisors::{
 };
 use choir_telemetry::{Telemetry, TelemetryError};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use super::database::{self, DatabaseError};
 use super::roster::Roster;
@@ -194,7 +194,6 @@ async fn live(
     let _ = host.tree.set(handle.clone());
     let observed = handle.clone();
     host.metrics.observe_tree(move || crate::telemetry::samples(&observed));
-    let reports = tokio::spawn(tell_reports(handle.subscribe()));
     host.roster.admit_configured(&host).await?;
     tracing::info!(
         config_version = host.settings().version,
@@ -229,7 +228,6 @@ async fn live(
         _ = int.recv() => tracing::warn!("a second signal: not waiting any longer"),
         () = tokio::time::sleep(limits::SHUTDOWN_WITHIN) => tracing::error!("the shutdown took too long"),
     }
-    reports.abort();
     result
 }
 
@@ -244,26 +242,6 @@ async fn shut_down(host: &Host, tree: Tree) {
 /// The front comes last, so that it is there only when everything behind it is.
 fn front_spec(host: &Arc<Host>) -> ChildSpec {
     front::child_spec(front::slot(), Arc::clone(host))
-}
-
-/// Every restart is one line in the log (`choir §22.1`).
-async fn tell_reports(mut reports: broadcast::Receiver<choir_supervisors::SupervisorReport>) {
-    loop {
-        match reports.recv().await {
-            Ok(report) if report.exit.is_normal() => {}
-            Ok(report) => tracing::warn!(
-                actor = report.path,
-                generation = report.generation,
-                exit = %report.exit,
-                action = ?report.action,
-                "an actor ended"
-            ),
-            Err(broadcast::error::RecvError::Lagged(missed)) => {
-                tracing::warn!(missed, "supervisor reports were missed")
-            }
-            Err(broadcast::error::RecvError::Closed) => return,
-        }
-    }
 }
 
 /// The agent's executable: named by [`AGENT_ENV`], else `choir-agent` beside this program.

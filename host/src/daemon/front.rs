@@ -10,7 +10,7 @@ use choir_supervisors::{Actor, ChildSpec, Context, Failure, MailboxSpec, Slot, W
 use serde::Serialize;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::ops;
@@ -130,6 +130,7 @@ fn to_line(id: u64, reply: Reply) -> Option<String> {
 pub(super) struct Out {
     id: u64,
     lines: mpsc::Sender<String>,
+    ended: watch::Receiver<bool>,
 }
 
 /// The client is gone.
@@ -147,9 +148,13 @@ impl Out {
         self.say(Reply::Item(value)).await
     }
 
-    /// Resolves once nobody reads any more.
+    /// Resolves once the client has ended its side of the connection, or no longer reads: streams end then.
     pub(super) async fn closed(&self) {
-        self.lines.closed().await;
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            _ = ended.wait_for(|ended| *ended) => {}
+            () = self.lines.closed() => {}
+        }
     }
 }
 
@@ -167,9 +172,10 @@ async fn serve(stream: UnixStream, host: Arc<Host>) {
     let reader = async move {
         let mut read = BufReader::new(read);
         let mut requests = JoinSet::new();
+        let (end, ended) = watch::channel(false);
         loop {
             while requests.try_join_next().is_some() {}
-            let out = |id| Out { id, lines: lines.clone() };
+            let out = |id| Out { id, lines: lines.clone(), ended: ended.clone() };
             let usage = |what: String| Reply::Error(ControlError::new(ErrorCode::Usage, what));
             let line = match read_line(&mut read, limits::CONTROL_LINE_BYTES).await {
                 Ok(Line::Text(line)) => line,
@@ -213,7 +219,8 @@ async fn serve(stream: UnixStream, host: Arc<Host>) {
                 }
             }
         }
-        // A client that closed its writing half still hears what it asked for; streams end when it no longer reads.
+        // A client that closed its writing half still hears what it asked for; streams end.
+        end.send_replace(true);
         while requests.join_next().await.is_some() {}
     };
     // Either end of the connection ends it: the writer when the client no longer reads, the reader when all is answered.

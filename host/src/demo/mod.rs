@@ -1,39 +1,113 @@
-//! `choirctl demo`: a whole Choir in a private folder, to chat with or to watch surviving kills.
+//! `choirctl demo`: a whole Choir in a private folder, to chat with, or to watch surviving kills.
 //!
-//! Used by `choirctl` alone. It promises that everything it starts is gone when it ends, and that the figures it prints are
-//! counted from outside the parts under test: from the model endpoint's journal, the workspace, and the tables.
+//! It starts choird as a child process, one agent under it, and, where no key of a real model is given, a scripted model
+//! inside its own process, which no kill of the play reaches. It promises two things: whatever it started is gone when it
+//! ends, however it ends; and the figures it prints are counted from outside the parts under test, in the model
+//! endpoint's journal, the workspace, the tables and what the chat received.
 
-// The demo is built apart from the rest of this crate.
+mod check;
+mod choird;
+mod conversation;
+mod evidence;
+mod folder;
+mod house;
+mod limits;
+mod model;
+mod play;
+mod processes;
+mod summary;
+mod talk;
+mod words;
 
-use std::path::PathBuf;
+#[cfg(test)]
+mod check_tests;
 
-/// How to run the demo.
-#[derive(Debug, Clone, Default)]
-pub struct DemoOptions {
-    /// Play a conversation instead of opening a chat. Implied when stdin is no terminal.
-    pub script: bool,
-    /// Print the figures as one JSON object, the last line on stdout.
-    pub json: bool,
-    /// Keep the state folder when the demo ends.
-    pub keep: bool,
-    /// Use this folder instead of a temporary one.
-    pub state_dir: Option<PathBuf>,
-}
+use std::io::IsTerminal;
+use std::path::Path;
 
-/// How the demo ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DemoExit {
-    /// Nothing was lost, nothing duplicated, the chain verifies; or the chat was ended by its user.
-    Clean,
-    /// Something was lost or duplicated, the chain does not verify, or something stayed behind.
-    Damaged,
-    /// The demo could not run: nothing was proved.
-    Failed,
-    /// The user ended the play with Ctrl-C.
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::control::{ControlError, ErrorCode};
+use crate::ctl::{DemoArgs, Printer};
+use house::{Cleared, House};
+use words::Words;
+
+/// The demo's one agent.
+const AGENT: &str = "assistant";
+
+/// How the part between start and end went.
+enum Shown {
+    /// The user ended the chat.
+    Chat,
+    /// The conversation was played and counted; whether nothing was lost, doubled or altered.
+    Play(bool),
+    /// Ended from the keyboard or by a signal.
     Interrupted,
 }
 
-/// Runs the demo.
-pub async fn run(_options: DemoOptions) -> DemoExit {
-    DemoExit::Failed
+/// Runs the demo. The answer is whether everything held: for a chat, that nothing stayed behind; for the play, that
+/// nothing was lost, nothing duplicated and the chain verified as well.
+pub(crate) async fn run(
+    arguments: &DemoArgs,
+    state_dir: Option<&Path>,
+    json: bool,
+    printer: &Printer,
+) -> Result<bool, ControlError> {
+    let words = Words::new(*printer);
+    let script = arguments.script || json || !std::io::stdin().is_terminal();
+    let mut signals = Signals::new()?;
+    let mut house = House::new(state_dir, arguments.keep, words).await?;
+    let shown = tokio::select! {
+        shown = show(&mut house, script, json, words) => shown,
+        () = signals.next() => {
+            words.say("interrupted; ending everything that was started");
+            Ok(Shown::Interrupted)
+        }
+    };
+    let damaged = matches!(shown, Err(_) | Ok(Shown::Play(false)));
+    let cleared = house.clear(damaged, signals.next()).await;
+    if let Cleared::Forced(what) = &cleared {
+        words.say(&format!("these did not end by themselves and were killed: {}", what.join(", ")));
+    }
+    let orderly = matches!(cleared, Cleared::Orderly);
+    match shown? {
+        Shown::Chat => Ok(orderly),
+        Shown::Interrupted if !script => Ok(orderly),
+        Shown::Interrupted => {
+            Err(ControlError::new(ErrorCode::Negative, "the demo was interrupted, so it proves nothing"))
+        }
+        Shown::Play(held) => Ok(held && orderly),
+    }
+}
+
+async fn show(house: &mut House, script: bool, json: bool, words: Words) -> Result<Shown, ControlError> {
+    house.open(script).await?;
+    if !script {
+        talk::chat(house, words).await?;
+        return Ok(Shown::Chat);
+    }
+    let verdict = play::play(house, words).await?;
+    summary::print(&verdict, json, words);
+    Ok(Shown::Play(verdict.holds()))
+}
+
+/// What ends the demo from outside: Ctrl-C, a request to end, a terminal that was closed.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn new() -> Result<Self, ControlError> {
+        let of = |kind| {
+            signal(kind).map_err(|e| ControlError::new(ErrorCode::Runtime, format!("signals cannot be received: {e}")))
+        };
+        Ok(Self([of(SignalKind::interrupt())?, of(SignalKind::terminate())?, of(SignalKind::hangup())?]))
+    }
+
+    async fn next(&mut self) {
+        let [int, term, hup] = &mut self.0;
+        tokio::select! {
+            _ = int.recv() => {}
+            _ = term.recv() => {}
+            _ = hup.recv() => {}
+        }
+    }
 }

@@ -153,6 +153,8 @@ struct SessionActor {
     /// A wish being written down, and the one after it: they must reach the store in order.
     remembering: bool,
     remember_next: Option<bool>,
+    /// Whether the last opening was refused by a rule, rather than failed.
+    refused: bool,
 }
 
 pub(super) fn child_spec(slot: Slot<SessionMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -179,6 +181,7 @@ pub(super) fn child_spec(slot: Slot<SessionMsg>, shared: Arc<Shared>) -> ChildSp
                 to_quit: Vec::new(),
                 remembering: false,
                 remember_next: None,
+                refused: false,
             })
         }
     })
@@ -225,10 +228,14 @@ impl Actor for SessionActor {
                 Input::Quit
             }
             SessionMsg::Opened(Ok(row)) => {
+                self.refused = false;
                 self.row = Some(*row);
                 Input::Opened
             }
-            SessionMsg::Opened(Err(LeaseError::Refused(reason))) => Input::OpenRefused { reason },
+            SessionMsg::Opened(Err(LeaseError::Refused(reason))) => {
+                self.refused = true;
+                Input::OpenRefused { reason }
+            }
             SessionMsg::Opened(Err(LeaseError::Unavailable(reason))) => Input::OpenFailed { reason },
             SessionMsg::Closed(Ok(())) => {
                 self.grant = None;
@@ -491,8 +498,9 @@ impl SessionActor {
         match self.core.phase() {
             Phase::Up => self.to_start.drain(..).for_each(|waiter| waiter.send(Ok(()))),
             Phase::Failed { why } => {
+                let code = if self.refused { ErrorCode::Refused } else { ErrorCode::Runtime };
                 let error =
-                    ControlError::new(ErrorCode::Runtime, format!("agent \"{agent}\" did not start: {why}"))
+                    ControlError::new(code, format!("agent \"{agent}\" did not start: {why}"))
                         .next(format!(
                             "`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"
                         ));

@@ -238,6 +238,41 @@ async fn one_sessions_fault_does_not_touch_the_others_of_its_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn appends_that_wait_together_share_one_transaction() {
+    let cluster = TestCluster::start().await;
+    let store = cluster.store().await;
+    let mut logs = Vec::new();
+    for n in 0..9 {
+        logs.push(session(&store, &format!("a{n}")).await);
+    }
+    let mut outside = cluster.connect().await;
+    let mut hold = outside.begin().await.unwrap();
+    sqlx::query("SELECT FROM choir_control.sessions FOR UPDATE").execute(&mut *hold).await.unwrap();
+    let mut appends: Vec<_> = logs
+        .iter_mut()
+        .map(|log| {
+            let event = log.config(1);
+            let (log, store) = (log.clone(), store.clone());
+            Box::pin(async move { log.append(&store, vec![event]).await })
+        })
+        .collect();
+    // Each is polled once, so each is in the queue before the first can commit.
+    for append in &mut appends {
+        assert!(futures_util::poll!(append).is_pending());
+    }
+    hold.rollback().await.unwrap();
+    for append in appends {
+        append.await.unwrap();
+    }
+    let (transactions,): (i64,) =
+        sqlx::query_as("SELECT count(DISTINCT xmin::text) FROM choir_control.session_events WHERE rev = 2")
+            .fetch_one(&mut outside)
+            .await
+            .unwrap();
+    assert!(transactions <= 2, "the first may go alone, the others gather behind it: {transactions}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_long_log_resumes_from_a_snapshot_and_a_bounded_tail() {
     let cluster = TestCluster::start().await;
     let store = cluster.store().await;

@@ -8,7 +8,7 @@
 //! The one place of this crate with unsafe code: what a child does between fork and exec has no safe interface.
 #![allow(unsafe_code)]
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -31,15 +31,20 @@ const SHELL: &str = "/bin/sh";
 /// The first descriptor that is not a standard one.
 const FIRST_PRIVATE: libc::c_uint = 3;
 
-/// Reads the group's number, then waits for the pipe to close. A second line would mean that all is over. Kills the
-/// group, and what left the group but still carries the call's mark.
+/// Reads the group's number, which the shell says before it begins, then waits for the pipe to close. A second line
+/// would mean that all is over. Kills the group, and what left the group but still carries the call's mark; again as
+/// long as there is any, for such a process may have started others meanwhile.
 const GUARD: &str = r#"
 read -r group || exit 0
 read -r over && exit 0
 kill -s KILL -- "-$group" 2>/dev/null
-for file in $(grep -ls -e "$1" /proc/[0-9]*/environ 2>/dev/null); do
-  pid=${file#/proc/}
-  kill -s KILL "${pid%/environ}" 2>/dev/null
+for round in 1 2 3 4 5; do
+  files=$(grep -ls -e "$1" /proc/[0-9]*/environ 2>/dev/null)
+  [ -n "$files" ] || break
+  for file in $files; do
+    pid=${file#/proc/}
+    kill -s KILL "${pid%/environ}" 2>/dev/null
+  done
 done
 "#;
 
@@ -96,8 +101,10 @@ impl<'a> Running<'a> {
         // SAFETY: as for the shell, below.
         unsafe { guard.pre_exec(keep_no_descriptors) };
         let mut guard = guard.spawn()?;
+        let tell = guard.stdin.as_ref().map(|pipe| pipe.as_fd().try_clone_to_owned()).transpose();
         let started = stop.commit_group(|| {
-            let shell = Self::shell(&start)?;
+            let tell = tell?.ok_or(io::ErrorKind::BrokenPipe)?;
+            let shell = Self::shell(&start, tell)?;
             // Its number is positive, or there would be no child.
             let group = Pid::from_raw(shell.id().try_into().unwrap_or(0)).ok_or(io::ErrorKind::Other)?;
             Ok::<_, io::Error>(((shell, group), group))
@@ -120,15 +127,15 @@ impl<'a> Running<'a> {
 
     fn arm(&mut self) -> io::Result<()> {
         self.ended = Some(pidfd_open(self.group, PidfdFlags::empty())?);
-        let pipe = self.guard.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        pipe.write_all(format!("{}\n", self.shell.id()).as_bytes())?;
         for fd in self.stdin.iter().chain(self.outputs.iter().flatten()) {
             fcntl_setfl(fd, OFlags::NONBLOCK)?;
         }
         Ok(())
     }
 
-    fn shell(start: &Start<'_>) -> io::Result<Child> {
+    /// Starts the shell, which tells the guard its number through `guard` before it becomes the command: from the
+    /// command's first step on, the guard knows whom to kill.
+    fn shell(start: &Start<'_>, guard: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(SHELL);
         command
             .args(["-c", start.command])
@@ -148,6 +155,7 @@ impl<'a> Running<'a> {
             }
             set_no_new_privs(true)?;
             fchdir(&dir)?;
+            tell_own_number(&guard)?;
             keep_no_descriptors()
         };
         // SAFETY: between fork and exec the closure makes plain system calls only, on values made before the fork and on
@@ -191,6 +199,24 @@ impl Drop for Running<'_> {
         }
         end_guard(&mut self.guard);
     }
+}
+
+/// Writes this process's number and a line break, without allocating.
+fn tell_own_number(pipe: &OwnedFd) -> io::Result<()> {
+    let mut text = *b"          \n";
+    let mut number = getpid().as_raw_nonzero().get().unsigned_abs();
+    // Ten digits hold every number; leading blanks are nothing to the shell that reads them.
+    for digit in text.iter_mut().rev().skip(1) {
+        if number == 0 {
+            break;
+        }
+        // A remainder of ten is one byte.
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    // So few bytes go into a pipe whole or not at all.
+    rustix::io::write(pipe, &text)?;
+    Ok(())
 }
 
 /// Marks every descriptor but the three standard ones to be closed by the exec. This process opens its own that way,

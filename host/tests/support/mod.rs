@@ -1,0 +1,301 @@
+//! A whole Choir for a test: the real `choird` and `choir-agent` as processes, a real private Postgres, a scripted model
+//! in the test's own process, and a chat client that recognises repeats. Everything ends with the value.
+
+#![allow(clippy::unwrap_used, dead_code, reason = "shared by tests that fail by panicking")]
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use choir_host::config::{Template, template};
+use choir_host::control::views::{AgentView, SaidView, SentView};
+use choir_host::control::{Client, ClientError, Op};
+use choir_host::secrets::Secrets;
+use choir_host::state_dir::StateDir;
+use choir_messages::id::{AgentId, MessageId, OutboundId};
+use choir_scripted_model::{Handle, JournalSink, Match, Script, ScriptedModel, Step};
+use serde_json::{Value, json};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions as _, Connection as _};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Longest wait for anything in a test.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// Pause between two looks at something that cannot be awaited (a process, a socket that is not there yet).
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One Choir.
+pub struct World {
+    pub state: StateDir,
+    pub model: Handle,
+    pub agent: AgentId,
+    choird: Option<Child>,
+    dir: tempfile::TempDir,
+}
+
+/// The agent's executable, which another package builds.
+pub fn agent_binary() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_choird")).parent().unwrap().join("choir-agent");
+    assert!(beside.exists(), "{} is missing: run `cargo build -p choir-agent` first", beside.display());
+    beside
+}
+
+/// A script in which `[work]` has effects: a line appended by the shell, tagged with the message.
+pub fn work() -> Script {
+    Script::default().rule(
+        Match::Contains("work".into()),
+        [
+            Step::call("choir.exec", json!({"command": "echo {{user}} >> done.txt"}))
+                .on_outcome_unknown([Step::call("choir.fs.read", json!({"path": "done.txt"}))]),
+            Step::call("choir.fs.read", json!({"path": "done.txt"})),
+            Step::text("answer to {{user}}"),
+        ],
+    )
+}
+
+impl World {
+    /// A state directory with one agent, its choird running and its agent up. `tweak` changes config.json first.
+    pub async fn new(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
+        let mut world = Self::stopped(script, tweak).await;
+        world.start().await;
+        world.agent_start().await;
+        world
+    }
+
+    /// The same without anything running.
+    pub async fn stopped(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
+        agent_binary();
+        let dir = tempfile::Builder::new().prefix("choir-").tempdir_in("/tmp").unwrap();
+        let state = StateDir::locate(Some(&dir.path().join("s"))).unwrap();
+        state.create().unwrap();
+        let model = ScriptedModel::start(script, JournalSink::Memory).await.unwrap();
+        let text = template(&Template {
+            agent: "assistant",
+            workspace: &dir.path().join("w"),
+            model: "scripted-1",
+            endpoint: &model.endpoint(),
+            secret: Some("model-key"),
+        });
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        // Silence is noticed soon; a busy machine still has time to beat.
+        config["heartbeat_interval_ms"] = json!(500);
+        config["crash_detection_threshold_ms"] = json!(3000);
+        tweak(&mut config);
+        std::fs::write(state.config(), config.to_string()).unwrap();
+        Secrets::set(&state.secrets(), "model-key", &model.key().to_owned().into()).unwrap();
+        Self { state, model, agent: "assistant".parse().unwrap(), choird: None, dir }
+    }
+
+    /// A command of ours, with nothing of the test's environment that would change it.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_remove("DATABASE_URL").env("CHOIR_STATE_DIR", self.state.root()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts choird and waits until it is ready.
+    pub async fn start(&mut self) {
+        let log = std::fs::File::create(self.dir.path().join("choird.err")).unwrap();
+        let mut child = self
+            .command(env!("CARGO_BIN_EXE_choird"))
+            .arg("--quiet")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = tokio::time::timeout(SOON, lines.next_line()).await.expect("choird is ready in time").unwrap();
+        let said = std::fs::read_to_string(self.dir.path().join("choird.err")).unwrap();
+        let first = first.unwrap_or_else(|| panic!("choird did not start: {said}"));
+        assert!(first.contains("\"ready\":true"), "{first}");
+        self.choird = Some(child);
+    }
+
+    pub fn choird_pid(&self) -> u32 {
+        self.choird.as_ref().unwrap().id().unwrap()
+    }
+
+    /// kill -9 of choird.
+    pub async fn kill_choird(&mut self) {
+        let mut child = self.choird.take().unwrap();
+        child.start_kill().unwrap();
+        child.wait().await.unwrap();
+    }
+
+    /// SIGTERM; returns choird's exit code once it is gone.
+    pub async fn stop_choird(&mut self) -> Option<i32> {
+        let mut child = self.choird.take().unwrap();
+        signal(child.id().unwrap(), rustix::process::Signal::TERM);
+        tokio::time::timeout(SOON, child.wait()).await.expect("choird ends in time").unwrap().code()
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.state.control_socket(), SOON).await.unwrap()
+    }
+
+    pub async fn agent_start(&self) -> AgentView {
+        let op = Op::AgentStart { agent: self.agent.clone(), fresh: false, workspace: None, llm: None };
+        self.client().await.call(op, SOON).await.unwrap()
+    }
+
+    pub async fn view(&self) -> AgentView {
+        self.client().await.call(Op::AgentStatus { agent: self.agent.clone() }, SOON).await.unwrap()
+    }
+
+    /// Looks at the agent until something holds.
+    pub async fn until(&self, what: &str, holds: impl Fn(&AgentView) -> bool) -> AgentView {
+        let until = Instant::now() + SOON;
+        loop {
+            let view = self.view().await;
+            if holds(&view) {
+                return view;
+            }
+            assert!(Instant::now() < until, "not seen in time: {what}; {view:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub fn workspace(&self) -> PathBuf {
+        self.dir.path().join("w")
+    }
+
+    /// What the agent's commands left in the workspace.
+    pub fn done(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.workspace().join("done.txt")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A connection of the test's own to the database.
+    pub async fn sql(&self) -> PgConnection {
+        let options = PgConnectOptions::new_without_pgpass()
+            .socket(self.state.root().join("postgres/sock"))
+            .username("choir")
+            .database("choir");
+        options.connect().await.unwrap()
+    }
+
+    /// Answers in the outbox by message.
+    pub async fn answers(&self) -> Vec<(String, i64)> {
+        let mut sql = self.sql().await;
+        let rows = sqlx::query_as("SELECT message_id, count(*) FROM choir_control.outbox WHERE kind = 'answer' GROUP BY 1")
+            .fetch_all(&mut sql)
+            .await
+            .unwrap();
+        sql.close().await.unwrap();
+        rows
+    }
+
+    /// Processes that have the state directory in their command line.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let mark = self.dir.path().display().to_string();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(&mark) {
+                found.push((pid, line));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.choird
+            && let Some(pid) = child.id()
+        {
+            signal(pid, rustix::process::Signal::TERM);
+            let until = Instant::now() + Duration::from_secs(20);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(LOOK);
+            }
+        }
+        // A choird that was killed leaves its database for the next; here there is no next.
+        let pid_file = self.state.root().join("postgres/data/postmaster.pid");
+        let pid = std::fs::read_to_string(pid_file).ok().and_then(|text| text.lines().next()?.parse().ok());
+        for (found, _) in self.processes() {
+            if Some(found) == pid {
+                signal(found, rustix::process::Signal::QUIT);
+            }
+        }
+    }
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// A user: sends messages, reads answers, keeps the conversation over lost connections.
+pub struct User {
+    state: StateDir,
+    agent: AgentId,
+    pub said: Vec<SaidView>,
+    shown: HashSet<OutboundId>,
+}
+
+impl User {
+    pub fn of(world: &World) -> Self {
+        Self { state: world.state.clone(), agent: world.agent.clone(), said: Vec::new(), shown: HashSet::new() }
+    }
+
+    /// Sends a message until it is confirmed, always under the same id.
+    pub async fn send(&self, text: &str) -> MessageId {
+        let message = MessageId::fresh();
+        let until = Instant::now() + SOON;
+        loop {
+            match self.try_send(message, text).await {
+                Ok(_) => return message,
+                Err(error) if matches!(error, ClientError::Refused(_)) => panic!("{error}"),
+                Err(error) => assert!(Instant::now() < until, "not accepted in time: {error}"),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub async fn try_send(&self, message: MessageId, text: &str) -> Result<SentView, ClientError> {
+        let client = Client::connect(&self.state.control_socket(), SOON).await?;
+        let op = Op::Send { agent: self.agent.clone(), message, text: text.to_owned() };
+        client.call(op, SOON).await
+    }
+
+    /// Reads until this message is answered.
+    pub async fn answer_to(&mut self, message: MessageId) -> SaidView {
+        let until = Instant::now() + SOON;
+        loop {
+            if let Some(said) = self.said.iter().find(|said| said.message == message && said.kind == "answer") {
+                return said.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no answer in time; said so far: {:?}", self.said);
+            let read = tokio::time::timeout(left, self.read_until(message)).await;
+            if !matches!(read, Ok(Ok(()))) {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+
+    async fn read_until(&mut self, message: MessageId) -> Result<(), ClientError> {
+        let client = Client::connect(&self.state.control_socket(), SOON).await?;
+        let mut stream = client.stream(Op::Chat { agent: self.agent.clone(), redeliver: true }).await?;
+        while let Some(item) = stream.item().await? {
+            let said: SaidView = serde_json::from_value(item).unwrap();
+            let delivered = Op::Delivered { agent: self.agent.clone(), outbound: said.outbound };
+            let last = said.message == message && said.kind == "answer";
+            if self.shown.insert(said.outbound) {
+                self.said.push(said);
+            }
+            client.call::<Value>(delivered, SOON).await?;
+            if last {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
