@@ -38,6 +38,11 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let Arguments {} = Arguments::parse();
+    // Commands of an ordinary user's agent must not read its memory or environment. Where the kernel refuses, the
+    // sandbox is what is left, and the agent says so.
+    if let Err(error) = choir_tools::hide_process() {
+        say(&format!("this process cannot be hidden from the commands it runs: {error}"));
+    }
     // Two threads: the work is waiting, and an agent must fit into 15 MB.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let end = match runtime {
