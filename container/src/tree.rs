@@ -113,7 +113,7 @@ pub async fn start(
     let (uplink_at, uplink_slot) = boxed::<UplinkMsg>("uplink", 64);
     let (journal_at, journal_slot) = boxed::<JournalMsg>("journal", 512);
     let (replicator_at, replicator_slot) = boxed::<ReplicatorMsg>("replicator", 1024);
-    let (locks_at, locks_slot) = boxed::<LocksMsg>("locks", choir_locks::MAILBOX_CAPACITY);
+    let (locks_at, locks_slot) = mailbox::<LocksMsg>("locks", choir_locks::mailbox_spec());
     let (arbiter_at, arbiter_slot) = boxed::<ArbiterMsg>("arbiter", 512);
     let (models_at, models_slot) = mailbox::<ModelsMsg>("models", choir_models::actor::MAILBOX);
     let (edge_at, edge_slot) = boxed::<EdgeMsg>("edge", 1024);

@@ -54,7 +54,8 @@ fn failed(what: impl Into<String>) -> ControlError {
 
 /// The choird beside this program.
 pub(super) fn find() -> Result<PathBuf, ControlError> {
-    let own = std::env::current_exe().map_err(|e| failed(format!("where this program is cannot be told: {e}")))?;
+    let own =
+        std::env::current_exe().map_err(|e| failed(format!("where this program is cannot be told: {e}")))?;
     let path = own.parent().unwrap_or(Path::new("/")).join("choird");
     if path.is_file() {
         Ok(path)
@@ -77,7 +78,12 @@ impl Choird {
         let mut command = Command::new(&self.binary);
         // A group of its own, so that Ctrl-C on the terminal reaches the demo and nobody else.
         command.arg("--state-dir").arg(self.state.root()).arg("--quiet").process_group(0);
-        command.env_remove(STATE_DIR_ENV).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command
+            .env_remove(STATE_DIR_ENV)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true);
         for name in model::KEY_VARIABLES {
             command.env_remove(name);
         }

@@ -37,9 +37,13 @@ impl Folder {
             Some(dir) => {
                 let state = StateDir::locate(Some(dir))?;
                 let there = state.root().exists();
-                let empty = there && fs::read_dir(state.root()).is_ok_and(|mut entries| entries.next().is_none());
+                let empty =
+                    there && fs::read_dir(state.root()).is_ok_and(|mut entries| entries.next().is_none());
                 if there && !empty && !state.root().join(MARK).exists() {
-                    let what = format!("{} is in use by something else than a demo; nothing was changed", state.root().display());
+                    let what = format!(
+                        "{} is in use by something else than a demo; nothing was changed",
+                        state.root().display()
+                    );
                     return Err(ControlError::new(ErrorCode::Refused, what)
                         .next("leave out --state-dir (and unset CHOIR_STATE_DIR), or name a folder that does not exist yet"));
                 }
@@ -66,7 +70,11 @@ impl Folder {
     /// Writes `config.json`, as `choirctl init` does, and `secrets.json`.
     pub(super) fn configure(&self, model: &Access) -> Result<(), ControlError> {
         let workspace = self.workspace();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&workspace).map_err(|e| runtime(&workspace, &e))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&workspace)
+            .map_err(|e| runtime(&workspace, &e))?;
         let text = template(&Template {
             agent: AGENT,
             workspace: &workspace,

@@ -24,6 +24,8 @@ use super::{AGENT, conversation, limits};
 pub(super) struct House {
     pub(super) folder: Folder,
     pub(super) choird: Choird,
+    /// Where the tables are.
+    pub(super) database: Source,
     /// The scripted model, if that is what answers.
     pub(super) model: Option<Handle>,
     /// What the result calls the model.
@@ -46,21 +48,32 @@ impl House {
     pub(super) async fn new(named: Option<&Path>, keep: bool, words: Words) -> Result<Self, ControlError> {
         let binary = choird::find()?;
         find_agent_binary().map_err(|what| ControlError::new(ErrorCode::Runtime, what))?;
-        let waited = Waited::default();
-        let reaper = processes::adopt(&waited).map_err(|e| {
-            ControlError::new(ErrorCode::Runtime, format!("the demo cannot take charge of its processes: {e}"))
-        })?;
         let folder = Folder::make(named, keep)?;
-        if let Err(error) = Source::find(None, None, folder.state.root()).await {
-            if folder.goes() {
-                folder.remove()?;
-            }
+        let found = Source::find(None, None, folder.state.root()).await;
+        let adopted = found.map_err(|error| {
             let what = format!("there is no PostgreSQL for the demo: {error}");
-            return Err(ControlError::new(ErrorCode::Runtime, what)
-                .next("`make fetch-postgres` fetches it; or set DATABASE_URL to a server with pgvector"));
-        }
+            ControlError::new(ErrorCode::Runtime, what)
+                .next("`make fetch-postgres` fetches it; or set DATABASE_URL to a server with pgvector")
+        });
+        // Nothing may be started behind the reaper's back from here on: it would take the ends of such children away.
+        let waited = Waited::default();
+        let adopted = adopted.and_then(|source| {
+            let reaper = processes::adopt(&waited).map_err(|e| {
+                ControlError::new(ErrorCode::Runtime, format!("the demo cannot take charge of its processes: {e}"))
+            })?;
+            Ok((source, reaper))
+        });
+        let (database, reaper) = match adopted {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                if folder.goes() {
+                    folder.remove()?;
+                }
+                return Err(error);
+            }
+        };
         let choird = Choird::new(binary, folder.state.clone(), folder.words_of_choird(), waited);
-        Ok(Self { folder, choird, model: None, model_name: String::new(), words, reaper })
+        Ok(Self { folder, choird, database, model: None, model_name: String::new(), words, reaper })
     }
 
     /// The control socket.
@@ -74,7 +87,8 @@ impl House {
         let access = match Access::real(model::from_environment) {
             Some(access) => access,
             None => {
-                let play = if script { conversation::script() } else { choir_scripted_model::Script::interactive() };
+                let play =
+                    if script { conversation::script() } else { choir_scripted_model::Script::interactive() };
                 let handle = ScriptedModel::start(play, JournalSink::Memory).await;
                 let handle = self.model.insert(handle.map_err(|e| model::not_started(&e))?);
                 Access::scripted(handle)
@@ -95,7 +109,10 @@ impl House {
         }
         let agent: AgentView = ask(&self.socket(), &start_agent(script)?).await?;
         let pid = agent.agent_pid.or(agent.pid).map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
-        words.say(&format!("agent \"{AGENT}\" is up: pid {pid}, workspace {}", self.folder.workspace().display()));
+        words.say(&format!(
+            "agent \"{AGENT}\" is up: pid {pid}, workspace {}",
+            self.folder.workspace().display()
+        ));
         Ok(())
     }
 
@@ -152,7 +169,8 @@ async fn end_the_rest(orderly: bool) -> Vec<String> {
     if orderly && gone(limits::LEFT_WITHIN).await.is_ok() {
         return Vec::new();
     }
-    let named = |left: &[Process]| left.iter().map(|p| format!("{} (pid {})", p.name, p.pid)).collect::<Vec<_>>();
+    let named =
+        |left: &[Process]| left.iter().map(|p| format!("{} (pid {})", p.name, p.pid)).collect::<Vec<_>>();
     let Err(left) = gone(std::time::Duration::ZERO).await else { return Vec::new() };
     let names = named(&left);
     // An interrupt is what makes a database end at once and in order; agents end with choird or by this.

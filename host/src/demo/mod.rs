@@ -97,7 +97,9 @@ struct Signals([Signal; 3]);
 impl Signals {
     fn new() -> Result<Self, ControlError> {
         let of = |kind| {
-            signal(kind).map_err(|e| ControlError::new(ErrorCode::Runtime, format!("signals cannot be received: {e}")))
+            signal(kind).map_err(|e| {
+                ControlError::new(ErrorCode::Runtime, format!("signals cannot be received: {e}"))
+            })
         };
         Ok(Self([of(SignalKind::interrupt())?, of(SignalKind::terminate())?, of(SignalKind::hangup())?]))
     }

@@ -103,6 +103,9 @@ mod tests {
             ("CHOIR_MODEL", "x/y"),
         ])
         .unwrap();
-        assert_eq!((both.endpoint.as_str(), both.name.as_str(), both.key.as_str()), ("http://127.0.0.1:9/v1", "x/y", "b"));
+        assert_eq!(
+            (both.endpoint.as_str(), both.name.as_str(), both.key.as_str()),
+            ("http://127.0.0.1:9/v1", "x/y", "b")
+        );
     }
 }

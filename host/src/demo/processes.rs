@@ -26,7 +26,10 @@ pub(super) struct Waited(Arc<Mutex<BTreeSet<u32>>>);
 
 impl Waited {
     /// Starts a child and notes it, with no moment between in which it could be reaped.
-    pub(super) fn spawn(&self, command: &mut tokio::process::Command) -> std::io::Result<tokio::process::Child> {
+    pub(super) fn spawn(
+        &self,
+        command: &mut tokio::process::Command,
+    ) -> std::io::Result<tokio::process::Child> {
         let mut waited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.spawn()?;
         waited.extend(child.id());
@@ -128,7 +131,13 @@ mod tests {
 
     #[test]
     fn descendants_are_found_through_dead_parents_and_others_are_left_out() {
-        let all = [process(2, 1, false), process(3, 2, true), process(4, 3, false), process(5, 9, false), process(1, 1, false)];
+        let all = [
+            process(2, 1, false),
+            process(3, 2, true),
+            process(4, 3, false),
+            process(5, 9, false),
+            process(1, 1, false),
+        ];
         let pids: Vec<u32> = below(1, &all).iter().map(|p| p.pid).collect();
         assert_eq!(pids, [2, 4]);
     }

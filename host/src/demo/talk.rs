@@ -1,7 +1,7 @@
 //! The demo's end of the conversation: requests that outlive a choird, the stream of what the agent says, and the chat.
 
 use std::collections::HashSet;
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::io::{BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use choir_messages::id::{AgentId, MessageId, OutboundId};
@@ -92,7 +92,8 @@ async fn listen(socket: &Path, agent: &AgentId, to: &mpsc::Sender<SaidView>) -> 
     let client = Client::connect(socket, limits::ATTEMPT).await?;
     let mut stream = client.stream(Op::Chat { agent: agent.clone(), redeliver: true }).await?;
     while let Some(item) = stream.item().await? {
-        let said: SaidView = serde_json::from_value(item).map_err(|e| ClientError::Malformed(e.to_string()))?;
+        let said: SaidView =
+            serde_json::from_value(item).map_err(|e| ClientError::Malformed(e.to_string()))?;
         let delivered = Op::Delivered { agent: agent.clone(), outbound: said.outbound };
         if to.send(said).await.is_err() {
             return Ok(());
@@ -110,13 +111,12 @@ pub(super) async fn chat(house: &House, words: Words) -> Result<(), ControlError
     let mut lines = stdin_lines();
     let mut shown: HashSet<OutboundId> = HashSet::new();
     let mut open: HashSet<MessageId> = HashSet::new();
-    let person = std::io::stdin().is_terminal();
     words.say("one line is one message; /quit, Ctrl-D or Ctrl-C ends the demo and everything it started");
     if house.model.is_some() {
         words.say("the scripted model knows: read, write, append, search, run; say `help`");
     }
     let prompt = |waiting: usize| {
-        if person && waiting == 0 {
+        if waiting == 0 {
             words.prompt();
         }
     };

@@ -22,29 +22,29 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// Longest wait for anything in a test.
-pub const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Pause between two looks at something that cannot be awaited (a process, a socket that is not there yet).
 const LOOK: Duration = Duration::from_millis(20);
 
 /// One Choir.
-pub struct World {
-    pub state: StateDir,
-    pub model: Handle,
-    pub agent: AgentId,
+pub(crate) struct World {
+    pub(crate) state: StateDir,
+    pub(crate) model: Handle,
+    pub(crate) agent: AgentId,
     choird: Option<Child>,
     dir: tempfile::TempDir,
 }
 
 /// The agent's executable, which another package builds.
-pub fn agent_binary() -> PathBuf {
+pub(crate) fn agent_binary() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_choird")).parent().unwrap().join("choir-agent");
     assert!(beside.exists(), "{} is missing: run `cargo build -p choir-agent` first", beside.display());
     beside
 }
 
 /// A script in which `[work]` has effects: a line appended by the shell, tagged with the message.
-pub fn work() -> Script {
+pub(crate) fn work() -> Script {
     Script::default().rule(
         Match::Contains("work".into()),
         [
@@ -58,7 +58,7 @@ pub fn work() -> Script {
 
 impl World {
     /// A state directory with one agent, its choird running and its agent up. `tweak` changes config.json first.
-    pub async fn new(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
+    pub(crate) async fn new(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
         let mut world = Self::stopped(script, tweak).await;
         world.start().await;
         world.agent_start().await;
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// The same without anything running.
-    pub async fn stopped(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
+    pub(crate) async fn stopped(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
         agent_binary();
         let dir = tempfile::Builder::new().prefix("choir-").tempdir_in("/tmp").unwrap();
         let state = StateDir::locate(Some(&dir.path().join("s"))).unwrap();
@@ -90,14 +90,14 @@ impl World {
     }
 
     /// A command of ours, with nothing of the test's environment that would change it.
-    pub fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_remove("DATABASE_URL").env("CHOIR_STATE_DIR", self.state.root()).kill_on_drop(true);
         command
     }
 
     /// Starts choird and waits until it is ready.
-    pub async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("choird.err")).unwrap();
         let mut child = self
             .command(env!("CARGO_BIN_EXE_choird"))
@@ -115,39 +115,39 @@ impl World {
         self.choird = Some(child);
     }
 
-    pub fn choird_pid(&self) -> u32 {
+    pub(crate) fn choird_pid(&self) -> u32 {
         self.choird.as_ref().unwrap().id().unwrap()
     }
 
     /// kill -9 of choird.
-    pub async fn kill_choird(&mut self) {
+    pub(crate) async fn kill_choird(&mut self) {
         let mut child = self.choird.take().unwrap();
         child.start_kill().unwrap();
         child.wait().await.unwrap();
     }
 
     /// SIGTERM; returns choird's exit code once it is gone.
-    pub async fn stop_choird(&mut self) -> Option<i32> {
+    pub(crate) async fn stop_choird(&mut self) -> Option<i32> {
         let mut child = self.choird.take().unwrap();
         signal(child.id().unwrap(), rustix::process::Signal::TERM);
         tokio::time::timeout(SOON, child.wait()).await.expect("choird ends in time").unwrap().code()
     }
 
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.state.control_socket(), SOON).await.unwrap()
     }
 
-    pub async fn agent_start(&self) -> AgentView {
+    pub(crate) async fn agent_start(&self) -> AgentView {
         let op = Op::AgentStart { agent: self.agent.clone(), fresh: false, workspace: None, llm: None };
         self.client().await.call(op, SOON).await.unwrap()
     }
 
-    pub async fn view(&self) -> AgentView {
+    pub(crate) async fn view(&self) -> AgentView {
         self.client().await.call(Op::AgentStatus { agent: self.agent.clone() }, SOON).await.unwrap()
     }
 
     /// Looks at the agent until something holds.
-    pub async fn until(&self, what: &str, holds: impl Fn(&AgentView) -> bool) -> AgentView {
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&AgentView) -> bool) -> AgentView {
         let until = Instant::now() + SOON;
         loop {
             let view = self.view().await;
@@ -159,18 +159,18 @@ impl World {
         }
     }
 
-    pub fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.dir.path().join("w")
     }
 
     /// What the agent's commands left in the workspace.
-    pub fn done(&self) -> Vec<String> {
+    pub(crate) fn done(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.workspace().join("done.txt")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// A connection of the test's own to the database.
-    pub async fn sql(&self) -> PgConnection {
+    pub(crate) async fn sql(&self) -> PgConnection {
         let options = PgConnectOptions::new_without_pgpass()
             .socket(self.state.root().join("postgres/sock"))
             .username("choir")
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Answers in the outbox by message.
-    pub async fn answers(&self) -> Vec<(String, i64)> {
+    pub(crate) async fn answers(&self) -> Vec<(String, i64)> {
         let mut sql = self.sql().await;
         let rows = sqlx::query_as("SELECT message_id, count(*) FROM choir_control.outbox WHERE kind = 'answer' GROUP BY 1")
             .fetch_all(&mut sql)
@@ -190,7 +190,7 @@ impl World {
     }
 
     /// Processes that have the state directory in their command line.
-    pub fn processes(&self) -> Vec<(u32, String)> {
+    pub(crate) fn processes(&self) -> Vec<(u32, String)> {
         let mark = self.dir.path().display().to_string();
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -227,26 +227,26 @@ impl Drop for World {
     }
 }
 
-pub fn signal(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _ = rustix::process::kill_process(pid, signal);
 }
 
 /// A user: sends messages, reads answers, keeps the conversation over lost connections.
-pub struct User {
+pub(crate) struct User {
     state: StateDir,
     agent: AgentId,
-    pub said: Vec<SaidView>,
+    pub(crate) said: Vec<SaidView>,
     shown: HashSet<OutboundId>,
 }
 
 impl User {
-    pub fn of(world: &World) -> Self {
+    pub(crate) fn of(world: &World) -> Self {
         Self { state: world.state.clone(), agent: world.agent.clone(), said: Vec::new(), shown: HashSet::new() }
     }
 
     /// Sends a message until it is confirmed, always under the same id.
-    pub async fn send(&self, text: &str) -> MessageId {
+    pub(crate) async fn send(&self, text: &str) -> MessageId {
         let message = MessageId::fresh();
         let until = Instant::now() + SOON;
         loop {
@@ -259,14 +259,14 @@ impl User {
         }
     }
 
-    pub async fn try_send(&self, message: MessageId, text: &str) -> Result<SentView, ClientError> {
+    pub(crate) async fn try_send(&self, message: MessageId, text: &str) -> Result<SentView, ClientError> {
         let client = Client::connect(&self.state.control_socket(), SOON).await?;
         let op = Op::Send { agent: self.agent.clone(), message, text: text.to_owned() };
         client.call(op, SOON).await
     }
 
     /// Reads until this message is answered.
-    pub async fn answer_to(&mut self, message: MessageId) -> SaidView {
+    pub(crate) async fn answer_to(&mut self, message: MessageId) -> SaidView {
         let until = Instant::now() + SOON;
         loop {
             if let Some(said) = self.said.iter().find(|said| said.message == message && said.kind == "answer") {

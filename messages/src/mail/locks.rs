@@ -74,8 +74,8 @@ pub enum LockRefused {
         /// The limit.
         limit: u32,
     },
-    /// Void, for a new arbiter has begun.
-    #[error("the request is void: the arbiter was restarted")]
+    /// Void: withdrawn by its asker, or from before the arbiter's or the manager's restart.
+    #[error("the request is void: it was withdrawn, or its asker was restarted")]
     Void,
 }
 
