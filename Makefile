@@ -26,7 +26,8 @@ lint: ## formatting, clippy, and the dependency rules if cargo-deny is installed
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@if command -v cargo-deny >/dev/null; then cargo deny check; else echo "cargo-deny is not installed: cargo install cargo-deny --locked"; fi
 
-bench: ## every benchmark; prints, asserts nothing
+bench: fetch-postgres ## every benchmark; prints, asserts nothing
+	cargo build --release --locked -p choir-host -p choir-agent
 	cargo bench --locked --workspace
 
 fetch-postgres: ## the pinned native Postgres with pgvector, if neither DATABASE_URL nor CHOIR_POSTGRES_BIN is set

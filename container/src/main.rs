@@ -11,7 +11,7 @@ use choir_link::LinkSecret;
 use choir_messages::mail::{EdgeMsg, ReplicatorMsg, UplinkMsg};
 use choir_messages::secret::Secret;
 use choir_messages::wire::{Bootstrap, Request};
-use choir_telemetry::{Scrubber, Telemetry, TelemetryConfig};
+use choir_telemetry::{Metrics, Scrubber, Telemetry, TelemetryConfig};
 use clap::Parser;
 use tokio::io::BufReader;
 use tokio::net::unix::pipe::Receiver;
@@ -84,7 +84,8 @@ async fn run() -> End {
     // A link secret is long enough to be looked for.
     let _ = scrubber.add(&Secret::new(bootstrap.link_secret.clone()));
     let telemetry = telemetry(&bootstrap, scrubber.clone());
-    let end = live(bootstrap, secret, scrubber, input).await;
+    let metrics = telemetry.as_ref().map(|telemetry| telemetry.metrics().clone());
+    let end = live(bootstrap, secret, scrubber, metrics, input).await;
     tracing::info!(%end, "choir-agent ends");
     if let Some(telemetry) = telemetry
         && let Err(error) = telemetry.shutdown(LAST_WORDS).await
@@ -103,6 +104,7 @@ async fn live(
     bootstrap: Bootstrap,
     secret: LinkSecret,
     scrubber: Scrubber,
+    metrics: Option<Metrics>,
     input: BufReader<Receiver>,
 ) -> End {
     let (ends, mut ended) = mpsc::channel(4);
@@ -136,6 +138,10 @@ async fn live(
     };
     tracing::info!("choir-agent ready");
     let tree = agent.tree.handle();
+    if let Some(metrics) = metrics {
+        let observed = tree.clone();
+        metrics.observe_tree(move || choir_telemetry::samples(&observed.snapshot()));
+    }
     let end = tokio::select! {
         Some(within) = shutting_down.recv() => {
             // The host still holds the other end; if it goes, so does the reason to be orderly.
@@ -176,6 +182,7 @@ async fn drain(agent: &Agent, within: Duration) {
 fn telemetry(bootstrap: &Bootstrap, scrubber: Scrubber) -> Option<Telemetry> {
     let config = TelemetryConfig {
         scrubber,
+        session: Some(bootstrap.session.to_string()),
         otlp_endpoint: bootstrap.otlp_endpoint.clone(),
         log_to_stderr: true,
         ..TelemetryConfig::new("choir-agent", bootstrap.agent.as_str())

@@ -25,10 +25,10 @@ use choir_supervisors::{
 };
 use choir_telemetry::Scrubber;
 use choir_tools::ToolRegistry;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::connector::UdsConnector;
-use crate::signals::Signals;
+use crate::signals::{Arrivals, Signals};
 use crate::tools::Tools;
 use crate::{identity, reporter, signals};
 
@@ -129,7 +129,9 @@ pub async fn start(
         trace: choir_telemetry::trace_context::current,
     });
     let cell = signals::tree_cell();
+    let arrivals = Arrivals::default();
     let handler: Arc<dyn SignalHandler> = Arc::new(Signals {
+        arrivals: arrivals.clone(),
         lease: spec.lease,
         generation: spec.generation,
         arbiter: arbiter_at.clone(),
@@ -140,6 +142,7 @@ pub async fn start(
     let connector =
         Arc::new(UdsConnector::new(spec.socket, spec.secret, spec.session, handler, spec.scrubber));
 
+    let (interval, interval_at) = watch::channel(HEARTBEAT);
     let (executors, executors_spec) = DynamicSpec::with("executors", Intensity::default(), EXECUTORS);
     let tools: Arc<dyn ToolHost> = Arc::new(Tools::new(Arc::clone(&registry), executors, journal_at.clone()));
 
@@ -155,7 +158,7 @@ pub async fn start(
                 journal: journal_at.clone(),
                 uplink: uplink_at.clone(),
                 identity: Arc::clone(&identity),
-                interval: HEARTBEAT,
+                interval: interval_at,
             },
         ))
         .child(choir_locks::child_spec(locks_slot))
@@ -182,6 +185,7 @@ pub async fn start(
                 arbiter: arbiter_at.clone(),
                 models: models_at.clone(),
                 uplink: uplink_at.clone(),
+                adopt: Arc::new(move |span, message| arrivals.adopt(span, message)),
             },
         ));
 
@@ -196,6 +200,7 @@ pub async fn start(
                 arbiter: arbiter_at,
                 edge: edge_at.clone(),
                 models: models_at,
+                interval,
                 ended,
             },
         ))

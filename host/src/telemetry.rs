@@ -2,11 +2,10 @@
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use choir_messages::id::MessageId;
 use choir_messages::wire::TraceContext;
-use choir_supervisors::{TreeHandle, TreeNode};
+use choir_supervisors::TreeHandle;
 use choir_telemetry::{ActorSample, Scrubber, Telemetry, TelemetryConfig, TelemetryError, trace_context};
 use std::collections::VecDeque;
 
@@ -55,18 +54,9 @@ pub(crate) fn start(state: &StateDir, settings: &Settings, quiet: bool) -> Resul
     choir_telemetry::init(config)
 }
 
-/// The tree as metrics see it: one sample an actor.
+/// The tree as metrics see it.
 pub(crate) fn samples(tree: &TreeHandle) -> Vec<ActorSample> {
-    let sample = |node: &TreeNode| {
-        let mailbox = node.mailbox.as_ref()?;
-        Some(ActorSample {
-            path: node.path.clone(),
-            depth: mailbox.depth as u64,
-            oldest_age: Duration::from_millis(mailbox.oldest_ms.unwrap_or(0)),
-            restarts: node.restarts,
-        })
-    };
-    tree.snapshot().walk().filter_map(sample).collect()
+    choir_telemetry::samples(&tree.snapshot())
 }
 
 /// The traces that messages arrived in, so that handing one over continues its trace. Lost with the process, as traces

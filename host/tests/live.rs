@@ -1,11 +1,13 @@
 //! The promises of DESIGN §5 with the real processes: whatever is killed, every message is answered exactly once and
 //! every effect happens exactly once.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 mod support;
 
 use std::time::{Duration, Instant};
 
-use choir_host::control::views::{TreeView, VerifyView};
+use choir_host::control::views::{SaidView, TreeView, VerifyView};
 use choir_host::control::{ClientError, ErrorCode, Op};
 use choir_messages::id::MessageId;
 use choir_scripted_model::{Fault, FaultRule, Script, When};
@@ -38,8 +40,7 @@ async fn is_whole(world: &World, user: &mut User, messages: &[(MessageId, &str)]
     assert_eq!(table, expected, "one answer a message in the table");
     assert_eq!(world.done(), messages.iter().map(|(_, text)| (*text).to_owned()).collect::<Vec<_>>());
     let session = world.view().await.session.unwrap();
-    let verified: VerifyView =
-        world.client().await.call(Op::SessionVerify { session }, SOON).await.unwrap();
+    let verified: VerifyView = world.client().await.call(Op::SessionVerify { session }, SOON).await.unwrap();
     assert!(verified.verified, "{verified:?}");
 }
 
@@ -50,7 +51,8 @@ async fn an_agent_killed_in_the_middle_of_a_turn_answers_once_and_repeats_no_eff
     let message = held(&world, &user, "work-1").await;
     let before = world.view().await;
     signal(before.agent_pid.unwrap(), Signal::KILL);
-    let after = world.until("a new sandbox", |view| view.state == "up" && view.generation > before.generation).await;
+    let after =
+        world.until("a new sandbox", |view| view.state == "up" && view.generation > before.generation).await;
     assert_eq!(after.session, before.session);
     world.model.release_all();
     is_whole(&world, &mut user, &[(message, "work-1")]).await;
@@ -72,7 +74,12 @@ async fn a_killed_choird_comes_back_with_its_agent_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_agent_is_noticed_by_its_silence_and_replaced() {
-    let world = World::new(work(), plain).await;
+    // The shortest threshold that an agent's beat of five seconds keeps.
+    let soon = |config: &mut Value| {
+        config["heartbeat_interval_ms"] = json!(3000);
+        config["crash_detection_threshold_ms"] = json!(7000);
+    };
+    let world = World::new(work(), soon).await;
     let mut user = User::of(&world);
     let message = held(&world, &user, "work-1").await;
     let before = world.view().await;
@@ -212,9 +219,15 @@ async fn new_settings_reach_a_running_agent_and_a_broken_file_changes_nothing() 
     let good = std::fs::read_to_string(world.state.config()).unwrap();
     std::fs::write(world.state.config(), good.replace("\"llm\":\"default\"", "\"llm\":\"none\"")).unwrap();
     let refused = client.call::<Value>(Op::ConfigReload, SOON).await.unwrap_err().to_string();
-    assert!(refused.contains("nothing was changed") && refused.contains("no model named \"none\""), "{refused}");
-    std::fs::write(world.state.config(), good.replace("\"heartbeat_interval_ms\":500", "\"heartbeat_interval_ms\":400"))
-        .unwrap();
+    assert!(
+        refused.contains("nothing was changed") && refused.contains("no model named \"none\""),
+        "{refused}"
+    );
+    std::fs::write(
+        world.state.config(),
+        good.replace("\"heartbeat_interval_ms\":5000", "\"heartbeat_interval_ms\":4000"),
+    )
+    .unwrap();
     let applied: choir_host::control::views::AppliedView = client.call(Op::ConfigReload, SOON).await.unwrap();
     assert_eq!(applied.told, ["assistant".parse().unwrap()]);
     world
@@ -234,7 +247,8 @@ async fn a_crash_is_recovered_from_and_the_time_is_printed() {
         let requests = world.model.journal().requests();
         let start = Instant::now();
         signal(before.agent_pid.unwrap(), Signal::KILL);
-        let asked_again = |entries: &[choir_scripted_model::Entry]| (entries.len() as u64 > requests).then_some(());
+        let asked_again =
+            |entries: &[choir_scripted_model::Entry]| (entries.len() as u64 > requests).then_some(());
         world.model.journal().until(SOON, asked_again).await.unwrap();
         took.push(start.elapsed());
         world.model.release_all();
@@ -262,4 +276,34 @@ async fn no_secret_is_in_any_log_or_on_any_command_line() {
             assert!(!String::from_utf8_lossy(&bytes).contains(&key), "{file} of {pid}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_on_its_way_when_the_outbox_was_killed_comes_again_under_its_id() {
+    let world = World::new(work(), plain).await;
+    let user = User::of(&world);
+    let client = world.client().await;
+    let chat = || Op::Chat { agent: world.agent.clone(), redeliver: true };
+    let mut stream = client.stream(chat()).await.unwrap();
+    let message = user.send("work-1").await;
+    // Read, and not acknowledged.
+    let first: SaidView = serde_json::from_value(stream.item().await.unwrap().unwrap()).unwrap();
+    assert_eq!((first.message, first.repeat), (message, false));
+    let path = "choird/agents/assistant/outbox".to_owned();
+    client.call::<Value>(Op::ActorKill { path }, SOON).await.unwrap();
+    assert!(stream.item().await.is_err(), "the stream ends with its outbox");
+    let mut stream = client.stream(chat()).await.unwrap();
+    let again: SaidView = serde_json::from_value(stream.item().await.unwrap().unwrap()).unwrap();
+    assert_eq!((again.outbound, again.repeat), (first.outbound, true));
+    drop(stream);
+    drop(client);
+    // A confirmation that comes late, when nobody is attached, counts.
+    world.until("detached", |view| !view.attached).await;
+    let delivered = Op::Delivered { agent: world.agent.clone(), outbound: first.outbound };
+    world.client().await.call::<Value>(delivered, SOON).await.unwrap();
+    let client = world.client().await;
+    let mut stream = client.stream(chat()).await.unwrap();
+    let next = user.send("work-2").await;
+    let said: SaidView = serde_json::from_value(stream.item().await.unwrap().unwrap()).unwrap();
+    assert_eq!(said.message, next, "the delivered one is not sent again");
 }

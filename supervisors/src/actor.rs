@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 /// A component: usually a thin shell that feeds messages to a sans-IO core and carries its actions out.
 ///
@@ -209,7 +209,8 @@ impl<M: Mail> Context<M> {
                 slot.push_tick(make(), incarnation.generation);
             }
         };
-        self.spawn(work).map(TimerHandle)
+        // Ticks outlive whatever the actor was doing when it asked for them.
+        self.spawn_in(Span::none(), work).map(TimerHandle)
     }
 
     /// Pipes and timers running now.
@@ -220,6 +221,14 @@ impl<M: Mail> Context<M> {
 
     fn spawn(
         &mut self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<AbortHandle, TooManyTasks> {
+        self.spawn_in(Span::current(), work)
+    }
+
+    fn spawn_in(
+        &mut self,
+        span: Span,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> Result<AbortHandle, TooManyTasks> {
         while self.tasks.try_join_next().is_some() {}
@@ -235,7 +244,7 @@ impl<M: Mail> Context<M> {
                 incarnation.kill(exit);
             }
         };
-        Ok(self.tasks.spawn(guarded.instrument(tracing::Span::current())))
+        Ok(self.tasks.spawn(guarded.instrument(span)))
     }
 }
 

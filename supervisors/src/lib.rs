@@ -46,6 +46,10 @@ pub use tree::{ShutdownReport, StartError, SupervisorReport, Tree, TreeHandle};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Target of the spans of messages that no trace leads to: timers' ticks and what follows from them. Subscribers that
+/// export traces leave them out; the spans of all other messages have the target `choir::actor`.
+pub const BACKGROUND_TARGET: &str = "choir::background";
+
 /// Locks; a panic of another holder leaves the data as it was, since no critical section of this crate calls out.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,6 +4,7 @@
 use crate::actor::{Actor, Context, StartContext};
 use crate::exit::{Exit, Failure};
 use crate::incarnation::{Body, Guarded, Incarnation, Token};
+use crate::BACKGROUND_TARGET;
 use crate::limits::BATCH;
 use crate::mailbox::{Gauge, Shared, Slot};
 use crate::panics;
@@ -15,7 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 /// The only message that goes through ractor's queue: "look at the slot". Declared by hand and not serialisable, so no
 /// peer of a cluster can see or send one.
@@ -217,6 +218,20 @@ impl<A: Actor> ractor::Actor for Shell<A> {
     }
 }
 
+/// The span in which one message is handled. A message that belongs to a trace goes on with it. One that nobody's trace
+/// leads to (a timer's tick, and whatever follows from it) begins none: its span only names the actor in log lines. It
+/// has no parent either, or an actor that lives from tick to tick would hold all its past spans open.
+fn message_span(sender: &Span, label: &'static str, incarnation: &Incarnation) -> Span {
+    let traced =
+        !sender.is_disabled() && sender.metadata().is_some_and(|sender| sender.target() != BACKGROUND_TARGET);
+    let (actor, generation) = (&*incarnation.path, incarnation.generation);
+    if traced {
+        tracing::info_span!(target: "choir::actor", parent: sender, "message", actor, message = label, generation)
+    } else {
+        tracing::info_span!(target: BACKGROUND_TARGET, parent: None, "message", actor, message = label, generation)
+    }
+}
+
 impl<A: Actor> Live<A> {
     /// Handles up to a batch of messages, each in its own span below its sender's.
     async fn drain(&mut self) -> Batch {
@@ -226,15 +241,7 @@ impl<A: Actor> Live<A> {
                 return Batch::Stop;
             }
             let Some(envelope) = self.slot.take(self.incarnation.generation) else { return Batch::Empty };
-            let label = envelope.mail.label();
-            let span = tracing::info_span!(
-                target: "choir::actor",
-                parent: &envelope.span,
-                "message",
-                actor = &*self.incarnation.path,
-                message = label,
-                generation = self.incarnation.generation,
-            );
+            let span = message_span(&envelope.span, envelope.mail.label(), &self.incarnation);
             // The sender's span may close from here on; ours is its child already.
             drop(envelope.span);
             if let Err(failure) = actor.handle(envelope.mail, &mut self.cx).instrument(span).await {

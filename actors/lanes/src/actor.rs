@@ -14,9 +14,11 @@ use choir_messages::reply::{ReplyTo, reply_port};
 use choir_messages::tool::{Lane, ToolView};
 use choir_messages::wire::LaneStatus;
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
+use tracing::Instrument as _;
 
 use crate::core::{Action, Edge, Input};
 use crate::prompt::{Identity, system_prompt};
+use crate::trace::{Adopt, TurnTrace};
 
 /// Longest wait for a neighbour in the same process.
 const NEIGHBOUR: Duration = Duration::from_secs(10);
@@ -41,6 +43,8 @@ pub struct EdgeDeps {
     pub models: Address<ModelsMsg>,
     /// Who knows the budgets.
     pub uplink: Address<UplinkMsg>,
+    /// Who knows where a message came from.
+    pub adopt: Adopt,
 }
 
 /// The lane that talks to the user.
@@ -50,6 +54,7 @@ pub struct EdgeActor {
     system: Turn,
     drains: Vec<ReplyTo<()>>,
     drained: bool,
+    trace: TurnTrace,
 }
 
 /// The edge lane's place in the tree.
@@ -63,7 +68,8 @@ pub fn child_spec(slot: Slot<EdgeMsg>, deps: EdgeDeps) -> ChildSpec {
             let budgets = current.map(|(settings, _)| settings.budgets).unwrap_or_default();
             let system = Turn::System(system_prompt(&deps.agent, &deps.identity));
             let core = Edge::new(Arc::unwrap_or_clone(view), budgets);
-            Ok::<_, Failure>(EdgeActor { deps, core, system, drains: Vec::new(), drained: false })
+            let trace = TurnTrace::new(deps.agent.clone(), Arc::clone(&deps.adopt));
+            Ok::<_, Failure>(EdgeActor { deps, core, system, drains: Vec::new(), drained: false, trace })
         }
     })
 }
@@ -77,7 +83,10 @@ impl Actor for EdgeActor {
 
     async fn handle(&mut self, msg: EdgeMsg, cx: &mut Context<EdgeMsg>) -> Result<(), Failure> {
         let input = match msg {
-            EdgeMsg::Committed { events } => Input::Committed(events),
+            EdgeMsg::Committed { events } => {
+                self.trace.heard(&events);
+                Input::Committed(events)
+            }
             EdgeMsg::Answered { call, result } => Input::Answered(call, result),
             EdgeMsg::Limited { call, wait_ms } => Input::Limited(call, wait_ms),
             EdgeMsg::Proposed { result } => Input::Proposed(result.map(|_| ())),
@@ -107,7 +116,13 @@ impl Actor for EdgeActor {
 
 impl EdgeActor {
     async fn step(&mut self, input: Input, cx: &mut Context<EdgeMsg>) -> Result<(), Failure> {
-        for action in self.core.step(input) {
+        let actions = self.core.step(input);
+        let turn = self.trace.follow(self.core.view());
+        self.carry_out(actions, cx).instrument(turn).await
+    }
+
+    async fn carry_out(&mut self, actions: Vec<Action>, cx: &mut Context<EdgeMsg>) -> Result<(), Failure> {
+        for action in actions {
             match action {
                 Action::Ask(call) => self.ask(call, cx).await?,
                 Action::CancelAsk(call) => {

@@ -7,7 +7,9 @@
 mod actor;
 mod core;
 mod prompt;
+mod trace;
 
 pub use actor::{EdgeActor, EdgeDeps, child_spec};
 pub use core::{Action, Edge, EdgeState, Input};
 pub use prompt::{Identity, system_prompt};
+pub use trace::Adopt;

@@ -7,16 +7,43 @@ use std::time::Duration;
 use choir_messages::id::InvocationId;
 use choir_messages::mail::{Acquire, LockRefused, LocksMsg};
 use choir_messages::reply::ReplyTo;
+use choir_messages::tool::Lane;
 use choir_supervisors::{
     Actor, ChildSpec, Context, Failure, MailboxSpec, Restart, Shutdown, Slot, TimerHandle, WhenFull,
 };
 use tokio::time::Instant;
+use tracing::Level;
 
 use crate::bounds::{MAILBOX_CAPACITY, SEND_WAIT, SHUTDOWN_WITHIN, STUCK_AFTER};
 use crate::invariants::check_invariants;
 use crate::manager::{Action, LockEvent, LockManager, Origin, Request};
 
 type Verdict = Result<(), LockRefused>;
+
+/// Who waits for a verdict.
+struct Asker {
+    reply: ReplyTo<Verdict>,
+    /// The kind of lane, for the metric: a core job's name would make a series of its own.
+    lane: &'static str,
+    since: Instant,
+}
+
+impl Asker {
+    fn new(reply: ReplyTo<Verdict>, owner: &Lane) -> Self {
+        let lane = match owner {
+            Lane::Edge => "edge",
+            Lane::Core(_) => "core",
+        };
+        Self { reply, lane, since: Instant::now() }
+    }
+
+    fn send(self, verdict: Verdict) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        let outcome = if verdict.is_ok() { "granted" } else { "refused" };
+        tracing::event!(target: "choir::metric", Level::INFO, histogram.choir.lock.wait = seconds, lane = self.lane, outcome);
+        self.reply.send(verdict);
+    }
+}
 
 /// The mailbox the lock manager wants: roomy enough that a release never waits behind a burst for long, and a sender
 /// that does find it full waits rather than lose a release.
@@ -39,7 +66,7 @@ pub fn child_spec(slot: Slot<LocksMsg>) -> ChildSpec {
 pub struct LocksActor {
     table: LockManager,
     /// The port of every request in the queue.
-    ports: BTreeMap<InvocationId, ReplyTo<Verdict>>,
+    ports: BTreeMap<InvocationId, Asker>,
     /// Time 0 of the table's clock.
     born: Instant,
     /// The timer for the earliest deadline, and that deadline.
@@ -58,7 +85,7 @@ impl LocksActor {
     }
 
     /// Steps the table and carries its actions out. `arriving` is the port of the request in `event`, if it is one.
-    fn take(&mut self, event: LockEvent, arriving: Option<(InvocationId, ReplyTo<Verdict>)>) {
+    fn take(&mut self, event: LockEvent, arriving: Option<(InvocationId, Asker)>) {
         let now_ms = self.now_ms();
         let mut todo = vec![(event, arriving)];
         while let Some((event, mut arriving)) = todo.pop() {
@@ -83,7 +110,7 @@ impl LocksActor {
                 };
                 match port {
                     // Nobody is there to use the locks or to let go of them.
-                    Some(port) if verdict.is_ok() && port.is_abandoned() => {
+                    Some(port) if verdict.is_ok() && port.reply.is_abandoned() => {
                         todo.push((LockEvent::Release { invocation }, None));
                     }
                     Some(port) => port.send(verdict),
@@ -101,7 +128,7 @@ impl LocksActor {
         let gone: Vec<InvocationId> = self
             .ports
             .iter()
-            .filter(|(_, port)| port.is_abandoned())
+            .filter(|(_, port)| port.reply.is_abandoned())
             .map(|(invocation, _)| *invocation)
             .collect();
         for invocation in gone {
@@ -145,8 +172,9 @@ impl Actor for LocksActor {
         self.drop_abandoned();
         match msg {
             LocksMsg::Acquire(Acquire { owner, invocation, locks, wait_ms, reply }) => {
+                let asker = Asker::new(reply, &owner);
                 let request = Request { owner, invocation, locks, wait_ms };
-                self.take(LockEvent::Acquire(request), Some((invocation, reply)));
+                self.take(LockEvent::Acquire(request), Some((invocation, asker)));
             }
             LocksMsg::Release { invocation } => self.take(LockEvent::Release { invocation }, None),
             LocksMsg::NewEpoch { reply } => {

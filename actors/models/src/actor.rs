@@ -12,7 +12,8 @@ use choir_messages::reply::ReplyTo;
 use choir_messages::secret::Secret;
 use choir_messages::tool::Lane;
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, MailboxSpec, Slot, TaskHandle, WhenFull};
-use tracing::{Instrument as _, Span, field};
+use tokio::time::Instant;
+use tracing::{Instrument as _, Level, Span, field};
 
 use crate::client::Client;
 use crate::limits;
@@ -158,6 +159,7 @@ impl ModelsActor {
             }
         };
         let span = call_span(&parent, &client, call, &lane, self.session);
+        let (model, started) = (client.config().model.clone(), Instant::now());
         let over = Arc::new(AtomicBool::new(false));
         let ends = Ends(Arc::clone(&over));
         let work = async move {
@@ -169,6 +171,7 @@ impl ModelsActor {
             tokio::select! {
                 result = work => {
                     record(&result);
+                    measure(&model, started.elapsed(), &result);
                     reply.send(result);
                 }
                 () = abandoned(&reply) => {
@@ -242,6 +245,18 @@ fn record(result: &Result<ModelAnswer, ModelFailure>) {
         Err(failure) => {
             span.record("otel.status_code", "ERROR");
             span.record("error.type", kind(failure));
+        }
+    }
+}
+
+/// Counts a call that ended. One that was abandoned is no figure of the model's.
+fn measure(model: &str, took: Duration, result: &Result<ModelAnswer, ModelFailure>) {
+    let (seconds, outcome) = (took.as_secs_f64(), result.as_ref().map_or_else(kind, |_| "ok"));
+    tracing::event!(target: "choir::metric", Level::INFO, histogram.choir.model.duration = seconds, model, outcome);
+    if let Ok(answer) = result {
+        let usage = answer.usage;
+        for (direction, tokens) in [("prompt", usage.prompt_tokens), ("completion", usage.completion_tokens)] {
+            tracing::event!(target: "choir::metric", Level::INFO, monotonic_counter.choir.model.tokens = tokens, model, direction);
         }
     }
 }

@@ -18,6 +18,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tokio::runtime::Handle;
 
 use crate::TelemetryError;
+use crate::metrics;
 use crate::limits::{EXPORT_DEADLINE, RESPONSE_BYTES, SPAN_ATTRIBUTES, SPAN_BATCH, SPAN_DELAY, SPAN_QUEUE};
 use crate::scrub::Scrubber;
 use crate::writer::LogWriter;
@@ -32,6 +33,7 @@ pub(crate) struct ExportConfig<'a> {
     pub(crate) endpoint: &'a str,
     pub(crate) service_name: &'a str,
     pub(crate) instance: &'a str,
+    pub(crate) session: Option<&'a str>,
     pub(crate) metrics_interval: Duration,
     pub(crate) scrubber: Scrubber,
     pub(crate) writer: LogWriter,
@@ -40,7 +42,7 @@ pub(crate) struct ExportConfig<'a> {
 impl Export {
     /// Builds the pipeline. Connects to nothing yet. Needs a tokio runtime with I/O and time.
     pub(crate) fn new(config: ExportConfig<'_>) -> Result<Self, TelemetryError> {
-        let ExportConfig { endpoint, service_name, instance, metrics_interval, scrubber, writer } = config;
+        let ExportConfig { endpoint, service_name, instance, session, metrics_interval, scrubber, writer } = config;
         let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
         let bad = |reason: String| TelemetryError::Endpoint { reason };
         let url = reqwest::Url::parse(endpoint).map_err(|error| bad(error.to_string()))?;
@@ -87,6 +89,7 @@ impl Export {
                 KeyValue::new("service.instance.id", instance.to_owned()),
                 KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
             ])
+            .with_attributes(session.map(|session| KeyValue::new("choir.session", session.to_owned())))
             .build();
         let batch = BatchConfigBuilder::default()
             .with_max_queue_size(SPAN_QUEUE)
@@ -100,7 +103,11 @@ impl Export {
             .with_resource(resource.clone())
             .build();
         let reader = PeriodicReader::builder(measurements).with_interval(metrics_interval).build();
-        let meter = SdkMeterProvider::builder().with_reader(reader).with_resource(resource).build();
+        let meter = SdkMeterProvider::builder()
+            .with_reader(reader)
+            .with_resource(resource)
+            .with_view(metrics::shape)
+            .build();
         Ok(Self { tracer, meter })
     }
 }

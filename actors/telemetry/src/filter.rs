@@ -4,6 +4,7 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 
 use crate::TelemetryError;
+use choir_supervisors::BACKGROUND_TARGET;
 
 /// Events with this target are measurements (see [`crate::metrics`]), not log lines.
 pub const METRIC_TARGET: &str = "choir::metric";
@@ -52,9 +53,11 @@ pub(crate) fn for_logs(meta: &Metadata<'_>) -> bool {
     capped(meta) && meta.target() != METRIC_TARGET
 }
 
-/// Exported spans and their events: likewise, and no library's spans.
+/// Exported spans and their events: likewise, and no library's spans, and none that belongs to no trace (timers' ticks,
+/// dozens a second); metrics tell of those.
 pub(crate) fn for_traces(meta: &Metadata<'_>) -> bool {
-    for_logs(meta) && !(meta.is_span() && NO_SPANS.iter().any(|library| is_of(meta.target(), library)))
+    let unwanted = |target| target == BACKGROUND_TARGET || NO_SPANS.iter().any(|library| is_of(target, library));
+    for_logs(meta) && !(meta.is_span() && unwanted(meta.target()))
 }
 
 /// Reads the operator's filter, such as `info,choir_link=debug`.

@@ -22,6 +22,8 @@ use crate::writer::LogWriter;
 /// Turns events into lines.
 pub(crate) struct JsonLines {
     pub(crate) source: String,
+    /// What stands where no span says another.
+    pub(crate) session: Option<String>,
     pub(crate) scrubber: Scrubber,
     pub(crate) writer: LogWriter,
     /// The subscriber this layer is part of: it knows a span's trace. Weak, because it owns this layer.
@@ -66,8 +68,8 @@ impl<'a> Fields<'a> {
         let shown = cut(&scrubbed);
         match field.name() {
             "message" => self.message = shown,
-            "session" => self.session = Some(shown),
-            "lane" => self.lane = Some(shown),
+            "session" | "choir.session" => self.session = Some(shown),
+            "lane" | "choir.lane" => self.lane = Some(shown),
             _ => self.put(field, Value::String(shown)),
         }
     }
@@ -157,7 +159,7 @@ where
         line.insert("level".into(), meta.level().as_str().into());
         line.insert("source".into(), self.source.as_str().into());
         line.insert("target".into(), meta.target().into());
-        if let Some(session) = fields.session {
+        if let Some(session) = fields.session.or_else(|| self.session.clone()) {
             line.insert("session".into(), session.into());
         }
         if let Some(lane) = fields.lane {

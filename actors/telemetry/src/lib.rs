@@ -20,7 +20,7 @@ pub use limits::{
     ARCHIVE_LINES, EXPORT_DEADLINE, FIELD_BYTES, LINE_FIELDS, METRICS_INTERVAL, QUEUE_LINES, SECRET_BYTES,
     SECRETS, SPAN_ATTRIBUTES, SPAN_BATCH, SPAN_DELAY, SPAN_QUEUE,
 };
-pub use metrics::{ActorSample, Metrics};
+pub use metrics::{ActorSample, Metrics, samples};
 pub use scrub::{MASK, Scrubber};
 pub use writer::move_to_archive;
 
@@ -45,6 +45,9 @@ pub struct TelemetryConfig {
     pub service_name: String,
     /// `source` of every log line and `service.instance.id`: `choird`, or the agent's name.
     pub instance: String,
+    /// The session this process serves, if it serves just one: on every line (`choir §22.1`), and `choir.session` of
+    /// everything exported.
+    pub session: Option<String>,
     /// Base URL of an OTLP receiver (`http://127.0.0.1:4318`); none: nothing is exported.
     pub otlp_endpoint: Option<String>,
     /// The log file; its folders are made.
@@ -70,6 +73,7 @@ impl TelemetryConfig {
         Self {
             service_name: service_name.to_owned(),
             instance: instance.to_owned(),
+            session: None,
             otlp_endpoint: None,
             log_file: None,
             log_archive: None,
@@ -167,6 +171,7 @@ pub fn build(config: TelemetryConfig) -> Result<(Telemetry, Dispatch), Telemetry
                 endpoint,
                 service_name: &config.service_name,
                 instance: &config.instance,
+                session: config.session.as_deref(),
                 metrics_interval: config.metrics_interval,
                 scrubber: config.scrubber.clone(),
                 writer: writer.clone(),
@@ -175,6 +180,7 @@ pub fn build(config: TelemetryConfig) -> Result<(Telemetry, Dispatch), Telemetry
         .transpose()?;
     let lines = JsonLines {
         source: config.instance,
+        session: config.session,
         scrubber: config.scrubber.clone(),
         writer: writer.clone(),
         whole: std::sync::OnceLock::new(),

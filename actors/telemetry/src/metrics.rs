@@ -1,15 +1,17 @@
 //! Every instrument, named in one place. Durations are seconds; counts have no unit.
 //!
-//! A component that does not hold a [`Metrics`] may emit an event instead, with target [`crate::METRIC_TARGET`]:
-//! `tracing::event!(target: "choir::metric", Level::INFO, monotonic_counter.choir.link.closed = 1_u64)`, or a field
+//! A component that does not hold a [`Metrics`] emits an event instead, with target [`crate::METRIC_TARGET`]:
+//! `tracing::event!(target: "choir::metric", Level::INFO, monotonic_counter.choir.link.closed = 1_u64, reason = "io")`, or a field
 //! that begins with `histogram.` or `gauge.`. It becomes the same kind of measurement, after the conventions of
-//! `tracing-opentelemetry`'s `MetricsLayer`, and no log line.
+//! `tracing-opentelemetry`'s `MetricsLayer`, with unit, description and buckets as the table here says, and no log line.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use choir_supervisors::{NodeKind, TreeNode};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as _};
+use opentelemetry_sdk::metrics::{Aggregation, Instrument, InstrumentKind, Stream};
 
 /// Messages waiting in an actor's mailbox.
 pub const MAILBOX_DEPTH: &str = "choir.actor.mailbox.depth";
@@ -31,7 +33,7 @@ pub const TOOL_DURATION: &str = "choir.tool.duration";
 pub const TURN_DURATION: &str = "choir.turn.duration";
 /// Links that were closed, by reason.
 pub const LINK_CLOSED: &str = "choir.link.closed";
-/// From an agent's crash to its resumed turn.
+/// From an agent's crash to its being up again.
 pub const RECOVERY_DURATION: &str = "choir.recovery.duration";
 /// Log lines dropped because the queue was full, since the last report in the log.
 pub const LOG_DROPPED: &str = "choir.log.dropped";
@@ -39,6 +41,38 @@ pub const LOG_DROPPED: &str = "choir.log.dropped";
 /// Bounds of the histograms in seconds: from a lock's microseconds to a slow model's minutes.
 const SECONDS: [f64; 16] =
     [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// What each instrument measures, for whoever reads it. A test holds that every name above has its line.
+const DESCRIPTIONS: [(&str, &str); 12] = [
+    (MAILBOX_DEPTH, "Messages waiting in an actor's mailbox"),
+    (MAILBOX_OLDEST_AGE, "Age of the oldest waiting message"),
+    (ACTOR_RESTARTS, "Restarts of an actor"),
+    (LOCK_WAIT, "How long a call waited for its locks"),
+    (REPLICATION_LAG, "Events that are not durable on the host yet"),
+    (MODEL_TOKENS, "Tokens of model calls"),
+    (MODEL_DURATION, "Duration of a model call"),
+    (TOOL_DURATION, "Duration of a tool's execution"),
+    (TURN_DURATION, "From a message's turn to its end"),
+    (LINK_CLOSED, "Links that were closed"),
+    (RECOVERY_DURATION, "From an agent's crash to its being up again"),
+    (LOG_DROPPED, "Log lines dropped and not yet reported in the log"),
+];
+
+/// Gives an instrument its description, and a histogram its unit and buckets, whoever made it: those that events make
+/// have neither.
+pub(crate) fn shape(instrument: &Instrument) -> Option<Stream> {
+    let (_, description) = DESCRIPTIONS.iter().find(|(name, _)| *name == instrument.name())?;
+    let stream = Stream::builder().with_description(*description);
+    let stream = if instrument.kind() == InstrumentKind::Histogram {
+        stream.with_unit("s").with_aggregation(Aggregation::ExplicitBucketHistogram {
+            boundaries: SECONDS.to_vec(),
+            record_min_max: true,
+        })
+    } else {
+        stream
+    };
+    stream.build().ok()
+}
 
 /// One actor at one moment, for the gauges of the live tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +85,51 @@ pub struct ActorSample {
     pub oldest_age: Duration,
     /// Restarts so far.
     pub restarts: u64,
+}
+
+/// The live tree as samples: one for each actor, but one for all workers of a dynamic supervisor together
+/// (`.../executors/*`), for their names come and go and each would be a series of its own for ever.
+#[must_use]
+pub fn samples(tree: &TreeNode) -> Vec<ActorSample> {
+    let mut found = Vec::new();
+    collect(tree, &mut found);
+    found
+}
+
+fn collect(node: &TreeNode, found: &mut Vec<ActorSample>) {
+    found.extend(sample(node));
+    if node.kind != NodeKind::Dynamic {
+        node.children.iter().for_each(|child| collect(child, found));
+        return;
+    }
+    let mut all = ActorSample {
+        path: format!("{}/*", node.path),
+        depth: 0,
+        oldest_age: Duration::ZERO,
+        restarts: 0,
+    };
+    for child in &node.children {
+        match sample(child) {
+            Some(one) => {
+                all.depth += one.depth;
+                all.oldest_age = all.oldest_age.max(one.oldest_age);
+                all.restarts += one.restarts;
+            }
+            // A supervisor under a name that lasts, such as an agent's.
+            None => collect(child, found),
+        }
+    }
+    found.push(all);
+}
+
+fn sample(node: &TreeNode) -> Option<ActorSample> {
+    let mailbox = node.mailbox.as_ref()?;
+    Some(ActorSample {
+        path: node.path.clone(),
+        depth: mailbox.depth as u64,
+        oldest_age: Duration::from_millis(mailbox.oldest_ms.unwrap_or(0)),
+        restarts: node.restarts,
+    })
 }
 
 /// The instruments. Clones share them; without an exporter they cost next to nothing.
@@ -71,26 +150,18 @@ impl Metrics {
     /// The instruments of this meter.
     #[must_use]
     pub fn new(meter: Meter) -> Self {
-        let seconds = |name: &'static str, description: &'static str| {
-            meter
-                .f64_histogram(name)
-                .with_unit("s")
-                .with_description(description)
-                .with_boundaries(SECONDS.to_vec())
-                .build()
-        };
+        let seconds = |name: &'static str| meter.f64_histogram(name).build();
         Self {
-            lock_wait: seconds(LOCK_WAIT, "How long a call waited for its locks"),
+            lock_wait: seconds(LOCK_WAIT),
             replication_lag: meter
                 .u64_gauge(REPLICATION_LAG)
-                .with_description("Events that are not durable on the host yet")
                 .build(),
-            model_tokens: meter.u64_counter(MODEL_TOKENS).with_description("Tokens of model calls").build(),
-            model_duration: seconds(MODEL_DURATION, "Duration of a model call"),
-            tool_duration: seconds(TOOL_DURATION, "Duration of a tool's execution"),
-            turn_duration: seconds(TURN_DURATION, "From a message's turn to its end"),
-            link_closed: meter.u64_counter(LINK_CLOSED).with_description("Links that were closed").build(),
-            recovery_duration: seconds(RECOVERY_DURATION, "From an agent's crash to its resumed turn"),
+            model_tokens: meter.u64_counter(MODEL_TOKENS).build(),
+            model_duration: seconds(MODEL_DURATION),
+            tool_duration: seconds(TOOL_DURATION),
+            turn_duration: seconds(TURN_DURATION),
+            link_closed: meter.u64_counter(LINK_CLOSED).build(),
+            recovery_duration: seconds(RECOVERY_DURATION),
             meter,
         }
     }
@@ -155,21 +226,18 @@ impl Metrics {
         let tree = Arc::clone(&read);
         self.meter
             .u64_observable_gauge(MAILBOX_DEPTH)
-            .with_description("Messages waiting in an actor's mailbox")
             .with_callback(move |out| tree().iter().for_each(|s| out.observe(s.depth, &path(s))))
             .build();
         let tree = Arc::clone(&read);
         self.meter
             .f64_observable_gauge(MAILBOX_OLDEST_AGE)
             .with_unit("s")
-            .with_description("Age of the oldest waiting message")
             .with_callback(move |out| {
                 tree().iter().for_each(|s| out.observe(s.oldest_age.as_secs_f64(), &path(s)));
             })
             .build();
         self.meter
             .u64_observable_counter(ACTOR_RESTARTS)
-            .with_description("Restarts of an actor")
             .with_callback(move |out| read().iter().for_each(|s| out.observe(s.restarts, &path(s))))
             .build();
     }
@@ -177,7 +245,6 @@ impl Metrics {
     pub(crate) fn observe_dropped(&self, read: impl Fn() -> u64 + Send + Sync + 'static) {
         self.meter
             .u64_observable_gauge(LOG_DROPPED)
-            .with_description("Log lines dropped and not yet reported in the log")
             .with_callback(move |out| out.observe(read(), &[]))
             .build();
     }

@@ -17,7 +17,7 @@ use choir_messages::json::Json;
 use choir_messages::limits::TOOL_INPUT_BYTES;
 use choir_messages::tool::{Lane, LockSpec, SideEffect, ToolOutcome, ToolView};
 
-use crate::exec::{DEFAULT_PATH, ExecTool};
+use crate::exec::{DEFAULT_PATH, ExecTool, SANDBOX_MARK};
 use crate::read::ReadTool;
 use crate::search::SearchTool;
 use crate::text::quote;
@@ -86,21 +86,27 @@ struct DualView<'a> {
 }
 
 impl ToolRegistry {
-    /// The built-in tools for this workspace. Commands are looked for in the `PATH` of this process, the one thing
-    /// they inherit.
+    /// The built-in tools for this workspace. Commands are looked for in the `PATH` of this process and carry the mark
+    /// of its sandbox, the two things they inherit.
     pub fn builtin(workspace: &Path) -> Result<Self, RegistryError> {
         let path = std::env::var("PATH").unwrap_or_default();
-        Self::builtin_with(workspace, if path.is_empty() { DEFAULT_PATH } else { &path })
+        let sandbox = std::env::var(SANDBOX_MARK).ok();
+        Self::builtin_with(workspace, if path.is_empty() { DEFAULT_PATH } else { &path }, sandbox.as_deref())
     }
 
-    /// As [`ToolRegistry::builtin`], with commands looked for in `path` (separated by colons).
-    pub fn builtin_with(workspace: &Path, path: &str) -> Result<Self, RegistryError> {
+    /// As [`ToolRegistry::builtin`], with commands looked for in `path` (separated by colons) and marked with
+    /// `sandbox`, if there is one.
+    pub fn builtin_with(
+        workspace: &Path,
+        path: &str,
+        sandbox: Option<&str>,
+    ) -> Result<Self, RegistryError> {
         let workspace = Arc::new(Workspace::open(workspace)?);
         Self::of(vec![
             Arc::new(ReadTool::new(Arc::clone(&workspace))),
             Arc::new(WriteTool::new(Arc::clone(&workspace))),
             Arc::new(SearchTool::new(Arc::clone(&workspace))),
-            Arc::new(ExecTool::new(workspace, path)),
+            Arc::new(ExecTool::new(workspace, path, sandbox)),
         ])
     }
 

@@ -72,12 +72,11 @@ pub(super) fn agent_defaults(
             exclusive.insert(key.to_owned(), name);
         }
     }
-    if let Some(at) = defaults.some("email") {
-        if let Some(name) = known.check("email_accounts", "email account", &at, problems) {
-            if known.names.get("exclusive emails").is_some_and(|names| names.contains(&name)) {
-                exclusive.insert("email".to_owned(), name);
-            }
-        }
+    if let Some(at) = defaults.some("email")
+        && let Some(name) = known.check("email_accounts", "email account", &at, problems)
+        && known.names.get("exclusive emails").is_some_and(|names| names.contains(&name))
+    {
+        exclusive.insert("email".to_owned(), name);
     }
     exclusive
 }

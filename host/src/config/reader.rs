@@ -159,12 +159,13 @@ pub(crate) fn join(path: &str, key: &str) -> String {
 
 /// The nearest of `known` to `name`, if any is near enough to be what was meant.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
+    let near = known
         .into_iter()
         .map(|k| (strsim::damerau_levenshtein(name, k), k))
-        .filter(|(distance, k)| *distance <= 1 + k.len().max(name.len()) / 4)
-        .min()
-        .map(|(_, k)| k)
+        .filter(|(distance, k)| *distance <= 1 + k.len().max(name.len()) / 4);
+    // Of equally near ones, that which lacks or adds letters and changes none: "lm" is rather "llm" than "dm".
+    let changes = |k: &str, distance: usize| distance != k.len().abs_diff(name.len());
+    near.min_by_key(|(distance, k)| (*distance, changes(k, *distance), *k)).map(|(_, k)| k)
 }
 
 /// `known: a, b, c`, or `none is defined`.

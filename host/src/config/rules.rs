@@ -13,8 +13,9 @@ use super::reader::{At, Object, Problems, known_list, nearest};
 use super::types::{Agent, Config, FORMAT, Model, Postgres, SandboxChoice, Telemetry, Workspace};
 use crate::limits;
 
-/// Shortest and longest interval that makes sense for a timer of the file, in milliseconds.
-const TIMER_MS: std::ops::RangeInclusive<u64> = 50..=3_600_000;
+/// Shortest and longest interval that makes sense for a timer of the file, in milliseconds. The shortest is how often an
+/// agent looks at its clock.
+const TIMER_MS: std::ops::RangeInclusive<u64> = 250..=3_600_000;
 
 /// Longest wait for one answer of a model, in milliseconds.
 const MODEL_TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;

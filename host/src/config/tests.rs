@@ -114,7 +114,7 @@ fn each_mistake_is_named_by_its_path_and_says_what_to_do() {
         ),
         (
             with("/heartbeat_interval_ms", json!(0)),
-            "heartbeat_interval_ms: must be a whole number from 50 to 3600000, found 0",
+            "heartbeat_interval_ms: must be a whole number from 250 to 3600000, found 0",
         ),
         (
             with("/sandbox", json!("docker")),

@@ -54,7 +54,7 @@ pub enum Command {
     Init(InitArgs),
     /// Show Choir at work: a private choird, an agent, and a conversation that survives kill -9
     #[command(
-        after_help = "Examples:\n  choirctl demo\n  choirctl demo --script --json\n\nWith OPENROUTER_API_KEY or OPENAI_API_KEY (and CHOIR_MODEL_ENDPOINT, CHOIR_MODEL) the agent talks to that model,\notherwise to a built-in scripted one."
+        after_help = "Examples:\n  choirctl demo\n  choirctl demo --script --json\n\nWith OPENROUTER_API_KEY or OPENAI_API_KEY the agent talks to that provider's model (CHOIR_MODEL names it,\nOPENROUTER_BASE_URL or OPENAI_BASE_URL the endpoint), otherwise to a built-in scripted one.\n\nCtrl-C ends everything the demo started. Its state directory is a temporary one unless --state-dir is given, and is\nremoved at the end unless it was there before, something went wrong, or --keep is given.\n\nWithout a terminal on standard input, or with --script or --json, it plays the conversation by itself. Exit code 0\nmeans: nothing lost, nothing duplicated, the hash chain verified."
     )]
     Demo(DemoArgs),
     /// Talk with an agent

@@ -100,13 +100,13 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
                     asked.show(Op::AgentRestart { agent, fresh: new_session }, one).await
                 }
                 AgentCommand::List => {
-                    asked.show(Op::AgentList, render::agents as fn(&Vec<AgentView>) -> String).await
+                    asked.show(Op::AgentList, |list: &Vec<AgentView>| render::agents(list)).await
                 }
                 AgentCommand::Status { agent } => asked.show(Op::AgentStatus { agent }, one).await,
             }
         }
         Command::Session(SessionCommand::List { agent }) => {
-            asked.show(Op::SessionList { agent }, render::sessions as fn(&Vec<SessionLine>) -> String).await
+            asked.show(Op::SessionList { agent }, |list: &Vec<SessionLine>| render::sessions(list)).await
         }
         Command::Session(SessionCommand::Events { session, after, follow }) => {
             asked

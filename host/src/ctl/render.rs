@@ -43,7 +43,7 @@ fn seconds(ms: u64) -> String {
     }
 }
 
-pub(super) fn agents(list: &Vec<AgentView>) -> String {
+pub(super) fn agents(list: &[AgentView]) -> String {
     if list.is_empty() {
         return "no agents; config.json defines them\n".into();
     }
@@ -125,7 +125,7 @@ pub(super) fn status(view: &StatusView) -> String {
     text
 }
 
-pub(super) fn sessions(list: &Vec<SessionLine>) -> String {
+pub(super) fn sessions(list: &[SessionLine]) -> String {
     if list.is_empty() {
         return "no sessions yet; `choirctl agent start NAME` opens one\n".into();
     }

@@ -46,6 +46,7 @@ pub(super) struct Choird {
     waited: Waited,
     running: Option<Running>,
     watchdog: Option<Running>,
+    ready: bool,
 }
 
 fn failed(what: impl Into<String>) -> ControlError {
@@ -67,7 +68,7 @@ pub(super) fn find() -> Result<PathBuf, ControlError> {
 
 impl Choird {
     pub(super) fn new(binary: PathBuf, state: StateDir, stderr: PathBuf, waited: Waited) -> Self {
-        Self { binary, state, stderr, waited, running: None, watchdog: None }
+        Self { binary, state, stderr, waited, running: None, watchdog: None, ready: false }
     }
 
     /// Starts it and waits until it accepts commands; says how long it takes if it takes long.
@@ -97,7 +98,10 @@ impl Choird {
         let ended = loop {
             tokio::select! {
                 biased;
-                () = &mut ready => return Ok(()),
+                () = &mut ready => {
+                    self.ready = true;
+                    return Ok(());
+                }
                 ended = running.child.wait() => break ended,
                 _ = say.tick() => {
                     let seconds = began.elapsed().as_secs();
@@ -132,7 +136,13 @@ impl Choird {
         Ok(())
     }
 
+    /// Whether it is in the middle of its start, which it finishes before it ends.
+    pub(super) const fn is_starting(&self) -> bool {
+        self.running.is_some() && !self.ready
+    }
+
     fn forget(&mut self) {
+        self.ready = false;
         if let Some(running) = self.running.take() {
             self.waited.done(running.pid);
         }

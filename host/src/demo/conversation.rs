@@ -129,7 +129,7 @@ pub(super) fn script() -> Script {
             [
                 run("echo 'turn-3 first' >> ran.log", "turn-3 first"),
                 run("echo 'turn-3 second' >> ran.log; wc -l < notes/trip.md", "turn-3 second"),
-                Step::text("Both commands ran; the plan has three lines."),
+                Step::text("Both commands ran. The second printed: {{last:/output/stdout}}"),
             ],
         )
         .rule(

@@ -11,6 +11,7 @@ use crate::control::{ControlError, ErrorCode};
 use crate::state_dir::{StateDir, fits_a_socket};
 
 use super::AGENT;
+use super::house::agent;
 use super::model::Access;
 
 /// Marks a folder as made by the demo, so that it may be written over by the next one.
@@ -23,6 +24,7 @@ pub(super) struct Folder {
     /// It was made by this run.
     new: bool,
     keep: bool,
+    workspace: PathBuf,
 }
 
 fn runtime(path: &Path, error: &std::io::Error) -> ControlError {
@@ -30,8 +32,9 @@ fn runtime(path: &Path, error: &std::io::Error) -> ControlError {
 }
 
 impl Folder {
-    /// Makes the folder, private to this user.
-    pub(super) fn make(named: Option<&Path>, keep: bool) -> Result<Self, ControlError> {
+    /// Makes the folder, private to this user. A play works in an empty folder of its own, so that what an earlier one
+    /// left is not counted again.
+    pub(super) fn make(named: Option<&Path>, keep: bool, script: bool) -> Result<Self, ControlError> {
         let (state, new) = match named {
             None => (temporary()?, true),
             Some(dir) => {
@@ -50,7 +53,11 @@ impl Folder {
                 (state, !there)
             }
         };
-        let folder = Self { state, new, keep };
+        // Before anything is made: the longest of the paths that must fit.
+        fits_a_socket(&state.link_dir(&agent()?).join("link.sock"))?;
+        let workspace =
+            state.root().join(if script { format!("play-{}", random_name()) } else { "workspace".into() });
+        let folder = Self { state, new, keep, workspace };
         folder.state.create()?;
         let mark = folder.state.root().join(MARK);
         fs::write(&mark, "").map_err(|e| runtime(&mark, &e))?;
@@ -58,8 +65,8 @@ impl Folder {
     }
 
     /// The agent's working folder.
-    pub(super) fn workspace(&self) -> PathBuf {
-        self.state.root().join("workspace")
+    pub(super) fn workspace(&self) -> &Path {
+        &self.workspace
     }
 
     /// Where choird's own last words go.
@@ -69,15 +76,15 @@ impl Folder {
 
     /// Writes `config.json`, as `choirctl init` does, and `secrets.json`.
     pub(super) fn configure(&self, model: &Access) -> Result<(), ControlError> {
-        let workspace = self.workspace();
+        let workspace = self.workspace.as_path();
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&workspace)
-            .map_err(|e| runtime(&workspace, &e))?;
+            .create(workspace)
+            .map_err(|e| runtime(workspace, &e))?;
         let text = template(&Template {
             agent: AGENT,
-            workspace: &workspace,
+            workspace,
             model: &model.model,
             endpoint: &model.endpoint,
             secret: Some(SECRET),
@@ -97,6 +104,13 @@ impl Folder {
         self.new && !self.keep
     }
 
+    /// Takes the key out of a folder that stays only to show what went wrong.
+    pub(super) fn forget_key(&self) {
+        if !self.keep {
+            let _ = fs::remove_file(self.state.secrets());
+        }
+    }
+
     /// Removes it.
     pub(super) fn remove(&self) -> Result<(), ControlError> {
         fs::remove_dir_all(self.state.root()).map_err(|e| runtime(self.state.root(), &e))
@@ -106,11 +120,15 @@ impl Folder {
 /// Name of the secret with the model's key.
 const SECRET: &str = "model-key";
 
+/// A name that nobody can have guessed: the random end of a fresh id.
+fn random_name() -> String {
+    let id = MessageId::fresh().to_string().to_ascii_lowercase();
+    id.get(16..).unwrap_or(&id).to_owned()
+}
+
 /// A new folder under the usual temporary one, or under `/tmp` where that is too long a path for sockets.
 fn temporary() -> Result<StateDir, ControlError> {
-    // The end of a fresh id is random, so nobody can have made the folder before.
-    let id = MessageId::fresh().to_string().to_ascii_lowercase();
-    let name = format!("choir-demo-{}", id.get(16..).unwrap_or(&id));
+    let name = format!("choir-demo-{}", random_name());
     let mut bases = vec![std::env::temp_dir(), PathBuf::from("/tmp")];
     bases.retain(|base| fits_a_socket(&base.join(&name).join("postgres/sock/.s.PGSQL.5432")).is_ok());
     let root = bases.first().map_or_else(|| PathBuf::from("/tmp"), Clone::clone).join(name);
@@ -136,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_temporary_folder_is_private_and_is_removed() {
-        let folder = Folder::make(None, false).unwrap();
+        let folder = Folder::make(None, false, true).unwrap();
         folder.configure(&access()).unwrap();
         let root = folder.state.root().to_path_buf();
         assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
@@ -153,16 +171,27 @@ mod tests {
         let real = dir.path().join("real");
         fs::create_dir(&real).unwrap();
         fs::write(real.join("config.json"), "mine").unwrap();
-        let error = Folder::make(Some(&real), false).unwrap_err();
+        let error = Folder::make(Some(&real), false, true).unwrap_err();
         assert_eq!(error.code, ErrorCode::Refused);
         assert_eq!(fs::read_to_string(real.join("config.json")).unwrap(), "mine");
 
         let demo = dir.path().join("demo");
-        let first = Folder::make(Some(&demo), true).unwrap();
+        let first = Folder::make(Some(&demo), true, true).unwrap();
         first.configure(&access()).unwrap();
         assert!(!first.goes(), "it is to be kept");
-        let second = Folder::make(Some(&demo), false).unwrap();
+        let second = Folder::make(Some(&demo), false, true).unwrap();
         second.configure(&access()).unwrap();
         assert!(!second.goes(), "it was there before");
+        assert_ne!(first.workspace(), second.workspace());
+        second.forget_key();
+        assert!(!second.state.secrets().exists());
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_for_sockets_is_refused_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("x".repeat(90));
+        assert_eq!(Folder::make(Some(&long), false, true).unwrap_err().code, ErrorCode::Usage);
+        assert!(!long.exists());
     }
 }

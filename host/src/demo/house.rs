@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::control::views::{AgentView, StatusView};
+use crate::control::views::{AgentView, MessageLine, StatusView};
 use crate::control::{ControlError, ErrorCode, Op};
 use crate::daemon::find_agent_binary;
 
@@ -45,10 +45,15 @@ pub(super) enum Cleared {
 
 impl House {
     /// Makes sure of everything that is needed, and makes the folder. Starts nothing.
-    pub(super) async fn new(named: Option<&Path>, keep: bool, words: Words) -> Result<Self, ControlError> {
+    pub(super) async fn new(
+        named: Option<&Path>,
+        keep: bool,
+        script: bool,
+        words: Words,
+    ) -> Result<Self, ControlError> {
         let binary = choird::find()?;
         find_agent_binary().map_err(|what| ControlError::new(ErrorCode::Runtime, what))?;
-        let folder = Folder::make(named, keep)?;
+        let folder = Folder::make(named, keep, script)?;
         let found = Source::find(None, None, folder.state.root()).await;
         let adopted = found.map_err(|error| {
             let what = format!("there is no PostgreSQL for the demo: {error}");
@@ -59,7 +64,10 @@ impl House {
         let waited = Waited::default();
         let adopted = adopted.and_then(|source| {
             let reaper = processes::adopt(&waited).map_err(|e| {
-                ControlError::new(ErrorCode::Runtime, format!("the demo cannot take charge of its processes: {e}"))
+                ControlError::new(
+                    ErrorCode::Runtime,
+                    format!("the demo cannot take charge of its processes: {e}"),
+                )
             })?;
             Ok((source, reaper))
         });
@@ -107,13 +115,38 @@ impl House {
         for warning in &status.warnings {
             words.say(&format!("note: {warning}"));
         }
-        let agent: AgentView = ask(&self.socket(), &start_agent(script)?).await?;
+        if script {
+            self.no_earlier_conversation().await?;
+        }
+        let start = Op::AgentStart { agent: agent()?, fresh: script, workspace: None, llm: None };
+        let agent: AgentView = ask(&self.socket(), &start).await?;
         let pid = agent.agent_pid.or(agent.pid).map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
         words.say(&format!(
             "agent \"{AGENT}\" is up: pid {pid}, workspace {}",
             self.folder.workspace().display()
         ));
         Ok(())
+    }
+
+    /// Makes sure that a play has the agent for itself: with a database that was used before, choird has started it to
+    /// go on with what was asked then.
+    async fn no_earlier_conversation(&self) -> Result<(), ControlError> {
+        let agent = agent()?;
+        let now: AgentView = ask(&self.socket(), &Op::AgentStatus { agent: agent.clone() }).await?;
+        if now.state != "stopped" {
+            let _: AgentView = ask(&self.socket(), &Op::AgentStop { agent: agent.clone() }).await?;
+        }
+        let open: Vec<MessageLine> =
+            ask(&self.socket(), &Op::Messages { agent: Some(agent), unanswered: true }).await?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let what = format!(
+            "the database holds {} messages of an earlier conversation that are not answered; the play would be mixed with them",
+            open.len()
+        );
+        Err(ControlError::new(ErrorCode::Refused, what)
+            .next("use another database or folder, or answer them: choirctl demo without --script"))
     }
 
     /// Ends everything and looks whether it is gone. `now` resolving means not to wait for an orderly end. The folder
@@ -123,7 +156,11 @@ impl House {
             model.clear_faults();
             model.release_all();
         }
-        self.words.say("ending choird, the agent and the database");
+        self.words.say(if self.choird.is_starting() {
+            "choird finishes its start and then ends; Ctrl-C again ends it at once"
+        } else {
+            "ending choird, the agent and the database"
+        });
         let mut forced = Vec::new();
         let orderly = tokio::select! {
             orderly = self.choird.stop() => orderly,
@@ -149,14 +186,13 @@ impl House {
                 Err(error) => self.words.say(&format!("no process is left, but the folder is: {error}")),
             }
         } else {
+            if damaged {
+                self.folder.forget_key();
+            }
             self.words.say(&format!("no process is left; the state folder is kept: {root}"));
         }
         if forced.is_empty() { Cleared::Orderly } else { Cleared::Forced(forced) }
     }
-}
-
-fn start_agent(fresh: bool) -> Result<Op, ControlError> {
-    Ok(Op::AgentStart { agent: agent()?, fresh, workspace: None, llm: None })
 }
 
 /// The agent's name.

@@ -56,10 +56,13 @@ pub(crate) async fn run(
     let words = Words::new(*printer);
     let script = arguments.script || json || !std::io::stdin().is_terminal();
     let mut signals = Signals::new()?;
-    let mut house = House::new(state_dir, arguments.keep, words).await?;
+    let mut house = House::new(state_dir, arguments.keep, script, words).await?;
     let shown = tokio::select! {
         shown = show(&mut house, script, json, words) => shown,
         () = signals.next() => {
+            if !script {
+                words.end_line();
+            }
             words.say("interrupted; ending everything that was started");
             Ok(Shown::Interrupted)
         }

@@ -70,7 +70,7 @@ pub(super) async fn play(house: &mut House, words: Words) -> Result<Verdict, Con
     stage.settle().await?;
     let Stage { house, tables, sent, received, kills, .. } = stage;
     let journal = house.model.as_ref().map(choir_scripted_model::Handle::journal);
-    let evidence = tables.gather(sent, received, &house.folder.workspace(), journal.as_deref()).await;
+    let evidence = tables.gather(sent, received, house.folder.workspace(), journal.as_deref()).await;
     tables.close().await;
     Ok(Verdict { model: house.model_name.clone(), kills, findings: check(&evidence?), broke_off })
 }
@@ -121,7 +121,8 @@ impl Stage<'_> {
         if let Some(model) = &self.house.model {
             model.until_held(limits::MOMENT_WITHIN).await.map_err(|e| late(e.to_string()))?;
         }
-        let standing = self.until(message, limits::MOMENT_WITHIN, |s| s.committed > 0 || s.closed).await?;
+        let within = if self.house.model.is_some() { limits::MOMENT_WITHIN } else { limits::REAL_ANSWER };
+        let standing = self.until(message, within, |s| s.committed > 0 || s.closed).await?;
         let calls = standing.committed;
         if self.house.model.is_some() {
             self.words.say(&format!("   {}: {calls} tool call committed, a model call open", turn.tag));
@@ -165,7 +166,7 @@ impl Stage<'_> {
         turn: &Turn,
         message: MessageId,
     ) -> Result<Duration, ControlError> {
-        let resumed = self.tables.standing(message).await?.resumed;
+        let before = self.tables.standing(message).await?;
         let asked_again = self.house.model.as_ref().map(|model| {
             let journal = model.journal();
             let (before, text) = (journal.requests(), turn.text);
@@ -193,12 +194,30 @@ impl Stage<'_> {
         };
         let again = match asked_again {
             Some(task) => task.await.map_err(|e| late(e.to_string()))??,
+            // A real model may have been faster than the kill: then the agent's return is all there is to see.
+            None if before.closed => self.until_up().await?,
             None => {
-                self.until(message, limits::RECOVERED_WITHIN, |s| s.resumed > resumed || s.closed).await?;
+                self.until(message, limits::RECOVERED_WITHIN, |s| s.resumed > before.resumed || s.closed)
+                    .await?;
                 Instant::now()
             }
         };
         Ok(again.saturating_duration_since(killed))
+    }
+
+    async fn until_up(&self) -> Result<Instant, ControlError> {
+        let until = Instant::now() + limits::RECOVERED_WITHIN;
+        let op = Op::AgentStatus { agent: self.agent.clone() };
+        while Instant::now() < until {
+            // The pid of one that was just killed is known a moment longer than it lives.
+            let view: AgentView = ask(&self.house.socket(), &op).await?;
+            let lives = processes::descendants().iter().any(|process| Some(process.pid) == view.agent_pid);
+            if view.state == "up" && lives {
+                return Ok(Instant::now());
+            }
+            sleep(limits::LOOK_EVERY).await;
+        }
+        Err(late("the agent did not come back"))
     }
 
     async fn kill_agent(&self) -> Result<Instant, ControlError> {

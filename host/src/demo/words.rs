@@ -40,6 +40,11 @@ impl Words {
         let _ = write!(out, "> ").and_then(|()| out.flush());
     }
 
+    /// Ends a line that a person left unfinished.
+    pub(super) fn end_line(&self) {
+        let _ = writeln!(std::io::stdout().lock());
+    }
+
     /// An answer in the chat.
     pub(super) fn answer(&self, label: &str, text: &str) {
         let mut out = std::io::stdout().lock();

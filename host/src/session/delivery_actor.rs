@@ -3,23 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use choir_messages::id::OutboundId;
+use choir_messages::id::{AgentId, OutboundId};
 use choir_messages::mail::Mail;
 use choir_messages::reply::ReplyTo;
-use choir_persistence::store::outbox::{OutboundKind, OutboxRow, OutboxStep};
+use choir_persistence::limits::LIST_ROWS;
+use choir_persistence::store::outbox::{OutboundKind, OutboxRow, OutboxState, OutboxStep};
 use choir_persistence::{Store, StoreError};
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 use tokio::sync::mpsc;
 
+use super::alarm::Alarm;
 use super::outbox::{Action, ChannelNo, Input, Outbox};
 use super::parts::Shared;
 use crate::control::views::SaidView;
 
 /// The channel's name in the inbox and the outbox.
 pub(crate) const SOURCE: &str = "chat";
-
-/// How often the clock is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Times a step of an outbound message is tried again while the database is away, and the pause between.
 const TRIES: u32 = 30;
@@ -66,6 +65,10 @@ struct OutboxActor {
     outbox: Outbox<Box<OutboxRow>>,
     channels: ChannelNo,
     to: Option<(ChannelNo, mpsc::Sender<SaidView>)>,
+    alarm: Alarm,
+    /// Whether rows that an earlier incarnation was sending may have been left: this actor is the only sender, so what is
+    /// being sent when it begins was lost. Looked at again with each channel, since a killed one's claim may commit late.
+    sweep: bool,
 }
 
 pub(super) fn child_spec(slot: Slot<OutboxMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -73,22 +76,27 @@ pub(super) fn child_spec(slot: Slot<OutboxMsg>, shared: Arc<Shared>) -> ChildSpe
         let shared = Arc::clone(&shared);
         // Numbers of an earlier incarnation must not be taken for this one's.
         let channels = cx.generation() << 32;
-        async move { Ok(OutboxActor { shared, outbox: Outbox::default(), channels, to: None }) }
+        async move {
+            Ok(OutboxActor {
+                shared,
+                outbox: Outbox::default(),
+                channels,
+                to: None,
+                alarm: Alarm::default(),
+                sweep: true,
+            })
+        }
     })
 }
 
 impl Actor for OutboxActor {
     type Msg = OutboxMsg;
 
-    async fn started(&mut self, cx: &mut Context<OutboxMsg>) -> Result<(), Failure> {
-        cx.send_interval(LOOK_EVERY, || OutboxMsg::Tick)?;
-        Ok(())
-    }
-
     async fn handle(&mut self, msg: OutboxMsg, cx: &mut Context<OutboxMsg>) -> Result<(), Failure> {
         let input = match msg {
             OutboxMsg::Attach { redeliver, to, reply } => {
                 self.channels += 1;
+                self.sweep = true;
                 let channel = self.channels;
                 // The old channel ends by its sender being dropped.
                 self.to = Some((channel, to));
@@ -100,25 +108,21 @@ impl Actor for OutboxActor {
                 Input::Detach { channel }
             }
             OutboxMsg::Acked { id } => {
-                let Some((channel, _)) = &self.to else { return Ok(()) };
-                Input::Acked { channel: *channel, id }
+                Input::Acked { channel: self.to.as_ref().map_or(0, |(channel, _)| *channel), id }
             }
             OutboxMsg::Changed => Input::Changed,
+            OutboxMsg::Came(Input::StoreFailed) => {
+                self.sweep = true;
+                Input::StoreFailed
+            }
             OutboxMsg::Came(input) => input,
             OutboxMsg::Attached { reply } => {
                 reply.send(self.outbox.attached());
                 return Ok(());
             }
             OutboxMsg::Tick => {
-                if let Some((channel, to)) = &self.to
-                    && to.is_closed()
-                {
-                    Input::Detach { channel: *channel }
-                } else if self.outbox.deadline().is_some_and(|at| at <= self.shared.host.now()) {
-                    Input::Tick
-                } else {
-                    return Ok(());
-                }
+                self.alarm.rang();
+                Input::Tick
             }
             OutboxMsg::Marked => return Ok(()),
         };
@@ -136,6 +140,8 @@ impl OutboxActor {
                 }
             }
         }
+        let now = self.shared.host.now();
+        self.alarm.set(self.outbox.deadline(), now, cx, || OutboxMsg::Tick)?;
         Ok(())
     }
 
@@ -147,15 +153,24 @@ impl OutboxActor {
         let (store, agent) = (self.shared.host.store(), self.shared.agent.clone());
         match action {
             Action::Claim => {
+                let sweep = std::mem::take(&mut self.sweep);
                 let claim = async move {
-                    let claimed = store.ok_or(StoreError::Closed)?.claim_next(&agent, Some(SOURCE)).await?;
+                    let store = store.ok_or(StoreError::Closed)?;
+                    if sweep {
+                        lose_orphans(&store, &agent).await?;
+                    }
+                    let claimed = store.claim_next(&agent, Some(SOURCE)).await?;
                     Ok(Input::Claimed(claimed.map(with_id)))
                 };
                 cx.pipe_to_self(claim, came)?;
             }
             Action::Again => {
+                let sweep = std::mem::take(&mut self.sweep);
                 let again = async move {
                     let store = store.ok_or(StoreError::Closed)?;
+                    if sweep {
+                        lose_orphans(&store, &agent).await?;
+                    }
                     for row in store.redeliverable(&agent, Some(SOURCE)).await? {
                         if let Some(row) = store.outbound_step(row.outbound, OutboxStep::Redeliver).await? {
                             return Ok(Input::Again(Some(with_id(row))));
@@ -176,8 +191,14 @@ impl OutboxActor {
                     text: message.text,
                     repeat,
                 };
-                let taken =
-                    self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok());
+                let span = tracing::info_span!(
+                    "deliver", message = %said.message, %agent, kind = said.kind, repeat, otel.kind = "producer"
+                );
+                // The end of the trace that the user's message began.
+                crate::telemetry::set_parent(&span, &self.shared.host.arrivals.of(said.message));
+                let taken = span.in_scope(|| {
+                    self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok())
+                });
                 if !taken {
                     self.to.take_if(|(no, _)| *no == channel);
                     return Ok(Some(Input::Detach { channel }));
@@ -191,6 +212,17 @@ impl OutboxActor {
         }
         Ok(None)
     }
+}
+
+/// Calls ambiguous what is marked as being sent although nobody sends it.
+async fn lose_orphans(store: &Store, agent: &AgentId) -> Result<(), StoreError> {
+    for row in store.outbox(Some(agent), LIST_ROWS).await? {
+        if row.state == OutboxState::Sending && row.source == SOURCE {
+            store.outbound_step(row.outbound, OutboxStep::Lost).await?;
+            tracing::warn!(%agent, outbound = %row.outbound, "a message may or may not have been shown");
+        }
+    }
+    Ok(())
 }
 
 fn with_id(row: OutboxRow) -> (OutboundId, Box<OutboxRow>) {

@@ -235,6 +235,7 @@ impl GateActor {
             }
             LinkEvent::Down { reason } => {
                 open.port = None;
+                self.shared.host.metrics.link_closed(reason.label());
                 self.shared.inbox.send(InboxMsg::Down).await?;
                 let for_good = reason.is_hostile();
                 let reason = reason.to_string();

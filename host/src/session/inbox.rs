@@ -177,12 +177,11 @@ impl Pusher {
             out.push(Action::Load);
         }
         // A read under way does not hold back a push: a steady stream of changes would starve it.
-        if self.up && self.in_flight.is_none() && self.pause.is_none() {
-            if let Some(next) = self.waiting.pop_front() {
-                self.offered.insert(next.message);
-                out.push(Action::Push { message: next.message, text: next.text.clone() });
-                self.in_flight = Some(next);
-            }
+        let may_push = self.up && self.in_flight.is_none() && self.pause.is_none();
+        if may_push && let Some(next) = self.waiting.pop_front() {
+            self.offered.insert(next.message);
+            out.push(Action::Push { message: next.message, text: next.text.clone() });
+            self.in_flight = Some(next);
         }
         out
     }

@@ -2,10 +2,12 @@
 //! comes out ([`outbox`]) as rules; and the actors that carry them out, one file each (`*_actor`, `gate`, `sandbox`,
 //! `replica`), put together in `parts`.
 
+mod alarm;
 pub mod core;
 mod delivery_actor;
 mod gate;
 pub mod inbox;
+mod launch;
 pub mod outbox;
 mod parts;
 mod pusher_actor;
@@ -39,6 +41,5 @@ pub(crate) struct Grant {
     pub(crate) lease: LeaseId,
     pub(crate) generation: u64,
     pub(crate) llm: String,
-    pub(crate) workspace: String,
     pub(crate) bindings: BTreeMap<String, String>,
 }

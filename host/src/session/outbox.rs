@@ -37,9 +37,9 @@ pub enum Input<T> {
     Again(Option<(OutboundId, T)>),
     /// The store could not say.
     StoreFailed,
-    /// The channel showed the message.
+    /// A channel showed the message.
     Acked {
-        /// Which channel.
+        /// The channel that is attached now; 0 for none.
         channel: ChannelNo,
         /// Which message.
         id: OutboundId,
@@ -179,8 +179,9 @@ impl<T> Outbox<T> {
                 let current = self.channel.as_ref().is_some_and(|c| c.no == channel);
                 if current && self.under_way.is_some_and(|(u, _)| u == id) {
                     self.under_way = None;
-                    out.push(Action::Delivered(id));
                 }
+                // A late confirmation, of an earlier channel or incarnation, is as good as one in time.
+                out.push(Action::Delivered(id));
             }
             Input::Tick => {
                 if self.retry.is_some_and(|at| at <= now) {

@@ -10,13 +10,11 @@ use choir_messages::wire::Signal;
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 use tracing::Instrument as _;
 
+use super::alarm::Alarm;
 use super::gate::SignalPort;
 use super::inbox::{Action, Input, Pending, Pusher};
 use super::parts::Shared;
 use crate::limits;
-
-/// How often the clock is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the pusher is told.
 pub(crate) enum InboxMsg {
@@ -54,6 +52,7 @@ struct PusherActor {
     shared: Arc<Shared>,
     pusher: Pusher,
     port: Option<SignalPort>,
+    alarm: Alarm,
 }
 
 pub(super) fn child_spec(slot: Slot<InboxMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -65,7 +64,12 @@ pub(super) fn child_spec(slot: Slot<InboxMsg>, shared: Arc<Shared>) -> ChildSpec
                 // The gate knows where signals go.
                 let _ = shared.gate.send(super::gate::GateMsg::Greeted { attempt }).await;
             }
-            Ok(PusherActor { shared, pusher: Pusher::new(limits::MESSAGE_MAX_AGE), port: None })
+            Ok(PusherActor {
+                shared,
+                pusher: Pusher::new(limits::MESSAGE_MAX_AGE),
+                port: None,
+                alarm: Alarm::default(),
+            })
         }
     })
 }
@@ -74,12 +78,11 @@ impl Actor for PusherActor {
     type Msg = InboxMsg;
 
     async fn started(&mut self, cx: &mut Context<InboxMsg>) -> Result<(), Failure> {
-        cx.send_interval(LOOK_EVERY, || InboxMsg::Tick)?;
-        Ok(())
+        // The list is read at once: messages may have waited for this agent.
+        self.step(Input::Tick, cx)
     }
 
     async fn handle(&mut self, msg: InboxMsg, cx: &mut Context<InboxMsg>) -> Result<(), Failure> {
-        let now = self.shared.host.now();
         let input = match msg {
             InboxMsg::Up(port) => {
                 self.port = Some(port);
@@ -96,22 +99,26 @@ impl Actor for PusherActor {
                 return Ok(());
             }
             InboxMsg::Tick => {
-                if self.pusher.deadline() > now {
-                    return Ok(());
-                }
+                self.alarm.rang();
                 let settings = self.shared.host.settings();
                 self.pusher.set_max_age(Duration::from_millis(settings.config.message_max_age_ms));
                 Input::Tick
             }
         };
-        for action in self.pusher.step(input, now) {
-            self.carry_out(action, cx)?;
-        }
-        Ok(())
+        self.step(input, cx)
     }
 }
 
 impl PusherActor {
+    fn step(&mut self, input: Input, cx: &mut Context<InboxMsg>) -> Result<(), Failure> {
+        let now = self.shared.host.now();
+        for action in self.pusher.step(input, now) {
+            self.carry_out(action, cx)?;
+        }
+        self.alarm.set(Some(self.pusher.deadline()), now, cx, || InboxMsg::Tick)?;
+        Ok(())
+    }
+
     fn carry_out(&self, action: Action, cx: &mut Context<InboxMsg>) -> Result<(), Failure> {
         let (store, agent) = (self.shared.host.store(), self.shared.agent.clone());
         match action {

@@ -138,6 +138,9 @@ impl Replica {
         let appended = store.append(grant.session, grant.lease, grant.generation, heartbeat.events).await;
         let ack = appended.map_err(|error| verdict(&error))?;
         self.stands_at(grant, ack.head).await;
+        // What the agent has beyond what is durable here, were it to die now.
+        let lag = heartbeat.newest.saturating_sub(ack.head.rev);
+        self.shared.host.metrics.replication_lag(self.shared.agent.as_str(), lag);
         Ok(HeartbeatAck { acked: ack.head.rev, config_version: self.shared.host.settings().version })
     }
 

@@ -5,28 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use choir_link::LinkSecret;
 use choir_messages::id::SessionId;
 use choir_messages::mail::Mail;
 use choir_messages::reply::ReplyTo;
-use choir_messages::secret::Secret;
-use choir_messages::wire::{Bootstrap, Signal, WIRE_VERSION};
+use choir_messages::wire::Signal;
 use choir_persistence::store::agents::Desired;
 use choir_persistence::store::sessions::{Binding, SessionRow};
-use choir_sandbox::{Limits, Network, SandboxPaths, SandboxSpec};
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 
 use super::Grant;
+use super::alarm::Alarm;
 use super::core::{Action, Attempt, Input, Phase, SessionCore};
-use super::gate::{GateMsg, SOCKET};
+use super::gate::GateMsg;
+use super::launch::{self, Prepared};
 use super::parts::Shared;
 use super::sandbox::{SandboxMsg, Started};
 use crate::config::Agent;
 use crate::control::{ControlError, ErrorCode};
 use crate::daemon::{LeaseError, LeasesMsg};
-
-/// How often the clock is looked at: a hundredth of a second is far below any of the session's deadlines.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Longest wait for the leases actor: a store's own deadlines, with room.
 const LEASES: Duration = Duration::from_secs(20);
@@ -147,6 +143,8 @@ struct SessionActor {
     row: Option<SessionRow>,
     grant: Option<Arc<Grant>>,
     started: Option<Started>,
+    /// When it was seen to have crashed, until it is up again.
+    crashed_at: Option<super::Now>,
     to_start: Vec<Waiter>,
     to_stop: Vec<Waiter>,
     to_quit: Vec<ReplyTo<()>>,
@@ -155,6 +153,7 @@ struct SessionActor {
     remember_next: Option<bool>,
     /// Whether the last opening was refused by a rule, rather than failed.
     refused: bool,
+    alarm: Alarm,
 }
 
 pub(super) fn child_spec(slot: Slot<SessionMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -176,12 +175,14 @@ pub(super) fn child_spec(slot: Slot<SessionMsg>, shared: Arc<Shared>) -> ChildSp
                 row: None,
                 grant: None,
                 started: None,
+                crashed_at: None,
                 to_start: Vec::new(),
                 to_stop: Vec::new(),
                 to_quit: Vec::new(),
                 remembering: false,
                 remember_next: None,
                 refused: false,
+                alarm: Alarm::default(),
             })
         }
     })
@@ -191,7 +192,6 @@ impl Actor for SessionActor {
     type Msg = SessionMsg;
 
     async fn started(&mut self, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
-        cx.send_interval(LOOK_EVERY, || SessionMsg::Tick)?;
         if self.wanted().await? {
             self.step(Input::Start { fresh: false }, cx).await?;
         }
@@ -210,6 +210,9 @@ impl Actor for SessionActor {
                 if !matches!(self.core.phase(), Phase::Up) {
                     self.overrides = overrides;
                 }
+                if self.core.phase() == Phase::Stopped {
+                    self.archive_log();
+                }
                 self.to_start.extend(reply);
                 Input::Start { fresh }
             }
@@ -221,7 +224,8 @@ impl Actor for SessionActor {
                 self.to_start.extend(reply);
                 // The agent is up until it is down: without this the waiter would be answered at once.
                 let actions = self.core.step(Input::Restart { fresh }, self.shared.host.now());
-                return self.carry_out(actions, cx).await;
+                self.carry_out(actions, cx).await?;
+                return self.arm(cx);
             }
             SessionMsg::Quit { reply } => {
                 self.to_quit.push(reply);
@@ -279,10 +283,7 @@ impl Actor for SessionActor {
                 return Ok(());
             }
             SessionMsg::Tick => {
-                let now = self.shared.host.now();
-                if self.core.deadline().is_none_or(|at| at > now) {
-                    return Ok(());
-                }
+                self.alarm.rang();
                 Input::Tick
             }
         };
@@ -294,7 +295,14 @@ impl SessionActor {
     async fn step(&mut self, input: Input, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
         let actions = self.core.step(input, self.shared.host.now());
         self.carry_out(actions, cx).await?;
+        self.measure_recovery();
         self.answer_waiters();
+        self.arm(cx)
+    }
+
+    fn arm(&mut self, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
+        let now = self.shared.host.now();
+        self.alarm.set(self.core.deadline(), now, cx, || SessionMsg::Tick)?;
         Ok(())
     }
 
@@ -347,7 +355,12 @@ impl SessionActor {
                     self.shared.gate.send(GateMsg::Close { attempt }).await?;
                     self.shared.sandbox.send(SandboxMsg::Kill { attempt }).await?;
                 }
-                Action::Close { crashed } => self.close(crashed.is_some(), cx)?,
+                Action::Close { crashed } => {
+                    if crashed.is_some() {
+                        self.crashed_at.get_or_insert(self.shared.host.now());
+                    }
+                    self.close(crashed.is_some(), cx)?;
+                }
                 Action::Report { bad: true, text } => tracing::warn!(agent = %self.shared.agent, "{text}"),
                 Action::Report { bad: false, text } => tracing::info!(agent = %self.shared.agent, "{text}"),
             }
@@ -420,10 +433,14 @@ impl SessionActor {
 
     fn launch(&mut self, attempt: Attempt, cx: &mut Context<SessionMsg>) -> Result<(), Failure> {
         self.shared.attempts.store(attempt, Ordering::Release);
-        let prepared = self.prepare(attempt);
+        let row = self.row.as_ref().ok_or_else(|| "the session is not open".to_owned());
+        let prepared = row.and_then(|row| launch::prepare(&self.shared, row, attempt));
+        if let Ok(prepared) = &prepared {
+            self.grant = Some(Arc::clone(&prepared.grant));
+        }
         let shared = Arc::clone(&self.shared);
         let launch = async move {
-            let (grant, secret, spec) = prepared?;
+            let Prepared { grant, secret, spec } = prepared?;
             let open = |reply| GateMsg::Open { grant, secret, reply };
             shared.gate.call(NEIGHBOUR, open).await.map_err(|e| e.to_string())??;
             let start = |reply| SandboxMsg::Start { attempt, spec: Box::new(spec), reply };
@@ -433,64 +450,32 @@ impl SessionActor {
         Ok(())
     }
 
-    fn prepare(&mut self, attempt: Attempt) -> Result<(Arc<Grant>, LinkSecret, SandboxSpec), String> {
-        let row = self.row.as_ref().ok_or("the session is not open")?;
-        let bindings: BTreeMap<String, String> =
-            row.bindings.iter().map(|b| (b.kind.clone(), b.name.clone())).collect();
-        let named = |kind: &str| bindings.get(kind).cloned().ok_or(format!("the session has no {kind}"));
-        let (llm, workspace) = (named("llm")?, named("workspace")?);
-        let settings = self.shared.host.settings();
-        let place = settings.config.workspaces.get(&workspace);
-        let place = place.ok_or(format!("config.json has no workspace \"{workspace}\" any more"))?;
-        std::fs::create_dir_all(&place.path)
-            .map_err(|e| format!("cannot make the workspace {}: {e}", place.path.display()))?;
-        let socket_dir = self.shared.host.state.link_dir(&self.shared.agent);
-        let choir_dir = self.configured().and_then(|agent| agent.choir_dir);
-        let paths = SandboxPaths {
-            binary: self.shared.host.agent_binary.clone(),
-            workspace: place.path.clone(),
-            socket_dir: socket_dir.clone(),
-            choir_dir,
-        };
-        // The socket is made by the gate, the directory must be there for the sandbox to be shown it.
-        crate::state_dir::make_private(&socket_dir).map_err(|e| e.to_string())?;
-        crate::state_dir::fits_a_socket(&socket_dir.join(SOCKET)).map_err(|e| e.to_string())?;
-        let inside = self.shared.host.sandbox.borrow().sandbox.inside(&paths);
-        let secret = LinkSecret::fresh().map_err(|e| e.to_string())?;
-        let bootstrap = Bootstrap {
-            version: WIRE_VERSION,
-            agent: self.shared.agent.clone(),
-            session: row.session,
-            lease: row.lease,
-            generation: row.generation,
-            socket: inside.socket_dir.join(SOCKET),
-            link_secret: secret.to_hex().to_string(),
-            workspace: inside.workspace,
-            choir_dir: inside.choir_dir,
-            otlp_endpoint: settings.config.telemetry.otlp_endpoint.clone(),
-            trace: crate::telemetry::current_trace(),
-        };
-        let line = serde_json::to_string(&bootstrap).map_err(|e| e.to_string())?;
-        let grant = Arc::new(Grant {
-            attempt,
-            session: row.session,
-            lease: row.lease,
-            generation: row.generation,
-            llm,
-            workspace,
-            bindings,
-        });
-        self.grant = Some(Arc::clone(&grant));
-        let spec = SandboxSpec {
-            label: self.shared.host.label(),
-            paths,
-            args: Vec::new(),
-            limits: Limits::default(),
-            network: Network::Shared,
-            bootstrap: Secret::new(line),
-            log_file: self.shared.host.state.log_file(self.shared.agent.as_str()),
-        };
-        Ok((grant, secret, spec))
+    fn measure_recovery(&mut self) {
+        match self.core.phase() {
+            Phase::Up => {
+                if let Some(crashed_at) = self.crashed_at.take() {
+                    let host = &self.shared.host;
+                    host.metrics.recovered(host.now().saturating_sub(crashed_at));
+                }
+            }
+            Phase::Stopped | Phase::Failed { .. } => self.crashed_at = None,
+            _ => {}
+        }
+    }
+
+    /// Puts the log of a life that ended in order aside (`choir §22.2`). Not at its end, so that it can be read until
+    /// the next begins.
+    fn archive_log(&self) {
+        let agent = self.shared.agent.as_str();
+        let (log, archive) = (
+            self.shared.host.state.log_file(agent),
+            self.shared.host.state.logs().join("archive").join(agent),
+        );
+        if log.exists()
+            && let Err(error) = choir_telemetry::move_to_archive(&log, &archive)
+        {
+            tracing::warn!(agent, %error, "the agent's log could not be archived");
+        }
     }
 
     fn answer_waiters(&mut self) {
@@ -500,10 +485,9 @@ impl SessionActor {
             Phase::Failed { why } => {
                 let code = if self.refused { ErrorCode::Refused } else { ErrorCode::Runtime };
                 let error =
-                    ControlError::new(code, format!("agent \"{agent}\" did not start: {why}"))
-                        .next(format!(
-                            "`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"
-                        ));
+                    ControlError::new(code, format!("agent \"{agent}\" did not start: {why}")).next(format!(
+                        "`choirctl logs {agent}` shows what it said; then `choirctl agent start {agent}`"
+                    ));
                 self.to_start.drain(..).for_each(|waiter| waiter.send(Err(error.clone())));
                 self.to_stop.drain(..).for_each(|waiter| waiter.send(Ok(())));
                 self.to_quit.drain(..).for_each(|waiter| waiter.send(()));

@@ -1,18 +1,15 @@
 //! The watchdog as an actor: hears every verb, wakes at the deadline, tells the session.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use choir_messages::mail::Mail;
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 
+use super::alarm::Alarm;
 use super::core::Attempt;
 use super::parts::Shared;
 use super::session_actor::SessionMsg;
 use super::watchdog::Watchdog;
-
-/// How often the clock is looked at: a tenth of the shortest useful threshold.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What the watchdog is told.
 #[derive(Debug)]
@@ -41,6 +38,7 @@ impl Mail for WatchdogMsg {
 struct WatchdogActor {
     shared: Arc<Shared>,
     dog: Watchdog,
+    alarm: Alarm,
 }
 
 pub(super) fn child_spec(slot: Slot<WatchdogMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -53,7 +51,7 @@ pub(super) fn child_spec(slot: Slot<WatchdogMsg>, shared: Arc<Shared>) -> ChildS
             if let Some((attempt, _)) = running {
                 dog.watch(attempt, shared.host.now());
             }
-            Ok(WatchdogActor { shared, dog })
+            Ok(WatchdogActor { shared, dog, alarm: Alarm::default() })
         }
     })
 }
@@ -62,18 +60,18 @@ impl Actor for WatchdogActor {
     type Msg = WatchdogMsg;
 
     async fn started(&mut self, cx: &mut Context<WatchdogMsg>) -> Result<(), Failure> {
-        cx.send_interval(LOOK_EVERY, || WatchdogMsg::Tick)?;
-        Ok(())
+        self.arm(cx)
     }
 
-    async fn handle(&mut self, msg: WatchdogMsg, _cx: &mut Context<WatchdogMsg>) -> Result<(), Failure> {
+    async fn handle(&mut self, msg: WatchdogMsg, cx: &mut Context<WatchdogMsg>) -> Result<(), Failure> {
         let now = self.shared.host.now();
+        self.dog.set_threshold(self.shared.host.settings().config.crash_threshold());
         match msg {
             WatchdogMsg::Watch(attempt) => self.dog.watch(attempt, now),
             WatchdogMsg::Forget => self.dog.forget(),
             WatchdogMsg::Heard(attempt) => self.dog.heard(attempt, now),
             WatchdogMsg::Tick => {
-                self.dog.set_threshold(self.shared.host.settings().config.crash_threshold());
+                self.alarm.rang();
                 if let Some((attempt, silent)) = self.dog.check(now) {
                     let told = self.shared.session.send(SessionMsg::Silent { attempt, silent }).await;
                     if told.is_err() {
@@ -82,6 +80,14 @@ impl Actor for WatchdogActor {
                 }
             }
         }
+        self.arm(cx)
+    }
+}
+
+impl WatchdogActor {
+    fn arm(&mut self, cx: &mut Context<WatchdogMsg>) -> Result<(), Failure> {
+        let now = self.shared.host.now();
+        self.alarm.set(self.dog.deadline(), now, cx, || WatchdogMsg::Tick)?;
         Ok(())
     }
 }

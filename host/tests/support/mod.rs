@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, dead_code, reason = "shared by tests that fail by panicking")]
 
 use std::collections::HashSet;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use choir_host::control::{Client, ClientError, Op};
 use choir_host::secrets::Secrets;
 use choir_host::state_dir::StateDir;
 use choir_messages::id::{AgentId, MessageId, OutboundId};
+use choir_persistence::testing;
 use choir_scripted_model::{Handle, JournalSink, Match, Script, ScriptedModel, Step};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -32,6 +34,8 @@ pub(crate) struct World {
     pub(crate) state: StateDir,
     pub(crate) model: Handle,
     pub(crate) agent: AgentId,
+    /// Another agent than the real one.
+    pub(crate) agent_program: Option<PathBuf>,
     choird: Option<Child>,
     dir: tempfile::TempDir,
 }
@@ -80,13 +84,13 @@ impl World {
             secret: Some("model-key"),
         });
         let mut config: Value = serde_json::from_str(&text).unwrap();
-        // Silence is noticed soon; a busy machine still has time to beat.
-        config["heartbeat_interval_ms"] = json!(500);
-        config["crash_detection_threshold_ms"] = json!(3000);
         tweak(&mut config);
+        let binaries = testing::binaries().await;
+        config["postgres"] = json!({ "binaries": binaries.dir() });
+        copy_private(&testing::template(&binaries).await, &state.root().join("postgres/data"));
         std::fs::write(state.config(), config.to_string()).unwrap();
         Secrets::set(&state.secrets(), "model-key", &model.key().to_owned().into()).unwrap();
-        Self { state, model, agent: "assistant".parse().unwrap(), choird: None, dir }
+        Self { state, model, agent: "assistant".parse().unwrap(), agent_program: None, choird: None, dir }
     }
 
     /// A command of ours, with nothing of the test's environment that would change it.
@@ -99,16 +103,15 @@ impl World {
     /// Starts choird and waits until it is ready.
     pub(crate) async fn start(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("choird.err")).unwrap();
-        let mut child = self
-            .command(env!("CARGO_BIN_EXE_choird"))
-            .arg("--quiet")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut command = self.command(env!("CARGO_BIN_EXE_choird"));
+        if let Some(program) = &self.agent_program {
+            command.env("CHOIR_AGENT_BIN", program);
+        }
+        let mut child =
+            command.arg("--quiet").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = tokio::time::timeout(SOON, lines.next_line()).await.expect("choird is ready in time").unwrap();
+        let first =
+            tokio::time::timeout(SOON, lines.next_line()).await.expect("choird is ready in time").unwrap();
         let said = std::fs::read_to_string(self.dir.path().join("choird.err")).unwrap();
         let first = first.unwrap_or_else(|| panic!("choird did not start: {said}"));
         assert!(first.contains("\"ready\":true"), "{first}");
@@ -159,6 +162,11 @@ impl World {
         }
     }
 
+    /// The test's own folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub(crate) fn workspace(&self) -> PathBuf {
         self.dir.path().join("w")
     }
@@ -181,10 +189,12 @@ impl World {
     /// Answers in the outbox by message.
     pub(crate) async fn answers(&self) -> Vec<(String, i64)> {
         let mut sql = self.sql().await;
-        let rows = sqlx::query_as("SELECT message_id, count(*) FROM choir_control.outbox WHERE kind = 'answer' GROUP BY 1")
-            .fetch_all(&mut sql)
-            .await
-            .unwrap();
+        let rows = sqlx::query_as(
+            "SELECT message_id, count(*) FROM choir_control.outbox WHERE kind = 'answer' GROUP BY 1",
+        )
+        .fetch_all(&mut sql)
+        .await
+        .unwrap();
         sql.close().await.unwrap();
         rows
     }
@@ -194,7 +204,9 @@ impl World {
         let mark = self.dir.path().display().to_string();
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             if line.contains(&mark) {
@@ -202,6 +214,20 @@ impl World {
             }
         }
         found
+    }
+}
+
+/// Copies a folder of Postgres, which must be private, so that no test needs to make its own.
+fn copy_private(from: &Path, to: &Path) {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_private(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
     }
 }
 
@@ -242,7 +268,12 @@ pub(crate) struct User {
 
 impl User {
     pub(crate) fn of(world: &World) -> Self {
-        Self { state: world.state.clone(), agent: world.agent.clone(), said: Vec::new(), shown: HashSet::new() }
+        Self {
+            state: world.state.clone(),
+            agent: world.agent.clone(),
+            said: Vec::new(),
+            shown: HashSet::new(),
+        }
     }
 
     /// Sends a message until it is confirmed, always under the same id.
@@ -269,11 +300,19 @@ impl User {
     pub(crate) async fn answer_to(&mut self, message: MessageId) -> SaidView {
         let until = Instant::now() + SOON;
         loop {
-            if let Some(said) = self.said.iter().find(|said| said.message == message && said.kind == "answer") {
+            if let Some(said) = self.said.iter().find(|said| said.message == message && said.kind == "answer")
+            {
                 return said.clone();
             }
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "no answer in time; said so far: {:?}", self.said);
+            if left.is_zero() {
+                let client = Client::connect(&self.state.control_socket(), SOON).await.unwrap();
+                let op = Op::AgentStatus { agent: self.agent.clone() };
+                let view: Result<AgentView, _> = client.call(op, SOON).await;
+                let log = std::fs::read_to_string(self.state.log_file("choird")).unwrap_or_default();
+                let last: Vec<_> = log.lines().rev().take(20).collect();
+                panic!("no answer in time; said so far: {:?}; {view:?}; {last:#?}", self.said);
+            }
             let read = tokio::time::timeout(left, self.read_until(message)).await;
             if !matches!(read, Ok(Ok(()))) {
                 tokio::time::sleep(LOOK).await;

@@ -10,7 +10,7 @@ use choir_messages::id::{AgentId, SessionId};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::{broadcast, mpsc};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::keeper::{Keeper, Refused};
 use super::rows::Rows;
@@ -146,7 +146,14 @@ impl Committer {
             result
         };
         let events: usize = group.iter().map(|a| a.events.len()).sum();
-        let span = tracing::info_span!(target: "choir::store", "store.commit", appends = group.len(), events);
+        // A commit belongs to the trace of the append that it was begun for; those it takes along are linked to it.
+        let cause = group.first().map_or_else(Span::none, |first| first.span.clone());
+        let span = tracing::info_span!(
+            target: "choir::store", parent: &cause, "store.commit", appends = group.len(), events
+        );
+        for other in group.iter().skip(1) {
+            span.follows_from(&other.span);
+        }
         match tokio::time::timeout(limits::COMMIT_WITHIN, work.instrument(span)).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Unconfirmed),

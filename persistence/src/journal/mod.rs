@@ -79,6 +79,8 @@ pub(crate) struct Append {
     pub(crate) events: Vec<Checked>,
     pub(crate) bytes: usize,
     pub(crate) reply: oneshot::Sender<Result<Ack, AppendError>>,
+    /// Whose work it is, for the trace: the committer has no span of its own.
+    pub(crate) span: tracing::Span,
 }
 
 impl Store {
@@ -115,7 +117,8 @@ impl Store {
             checked.push(event);
         }
         let (reply, answer) = oneshot::channel();
-        let append = Append { session, lease, generation, events: checked, bytes, reply };
+        let span = tracing::Span::current();
+        let append = Append { session, lease, generation, events: checked, bytes, reply, span };
         let queued = tokio::time::timeout(limits::ENQUEUE_WITHIN, self.appends()?.send(append)).await;
         match queued {
             Err(_) => return Err(AppendError::Overloaded),

@@ -91,8 +91,8 @@ async fn two_trees_with_the_same_names_do_not_see_each_other() {
     }
 }
 
-/// What a test subscriber saw of one span: its name, its fields, its parent's name.
-type Seen = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
+/// What a test subscriber saw of one span: its target, its fields, its parent's name.
+type Seen = Arc<Mutex<Vec<(&'static str, String, Option<String>)>>>;
 
 struct Recorder(Seen);
 
@@ -110,25 +110,34 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
         let span = cx.span(id).unwrap();
         let target = span.metadata().target();
-        if target != "choir::actor" && target != "test" {
+        if !["choir::actor", BACKGROUND_TARGET, "test"].contains(&target) {
             return;
         }
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let parent = span.parent().map(|parent| parent.name().to_owned());
-        self.0.lock().unwrap().push((span.name().to_owned(), fields.0.trim().to_owned(), parent));
+        self.0.lock().unwrap().push((target, fields.0.trim().to_owned(), parent));
     }
 }
 
-/// On one thread, so that the thread's own subscriber sees all of it.
-#[test]
-fn every_message_has_a_span_of_its_own_below_its_senders() {
+/// Runs a scene on one thread, so that the thread's own subscriber sees all of it.
+fn seen_in(scene: impl Future<Output = ()>) -> Vec<(&'static str, String, Option<String>)> {
     let seen = Seen::default();
     let subscriber = tracing_subscriber::registry().with(Recorder(Arc::clone(&seen)));
     let _guard = tracing::subscriber::set_default(subscriber);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    runtime.block_on(scene);
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+fn message(label: &str) -> String {
+    format!("actor=\"top/worker\" message=\"{label}\" generation=1")
+}
+
+#[test]
+fn every_message_of_a_trace_has_a_span_of_its_own_below_its_senders() {
+    let seen = seen_in(async {
         let kit = Kit::default();
         let (address, worker) = kit.probe("worker");
         let tree = Tree::start(SupervisorSpec::new("top", Strategy::OneForOne).child(worker)).await.unwrap();
@@ -142,22 +151,32 @@ fn every_message_has_a_span_of_its_own_below_its_senders() {
         ask(&address).await;
         end(tree).await;
     });
-    let seen = seen.lock().unwrap();
-    let spans: Vec<_> = seen
-        .iter()
-        .map(|(name, fields, parent)| (name.as_str(), fields.as_str(), parent.as_deref()))
-        .collect();
-    let message = |label: &'static str| format!("actor=\"top/worker\" message=\"{label}\" generation=1");
+    let below = |parent: &str| Some(parent.to_owned());
     assert_eq!(
-        spans,
+        seen,
         [
-            ("turn", "", None),
-            ("message", message("note").as_str(), Some("turn")),
-            ("message", message("pipe").as_str(), Some("turn")),
-            ("message", message("ask").as_str(), None),
-            ("message", message("note").as_str(), Some("message")),
-            ("message", message("ask").as_str(), None),
+            ("test", String::new(), None),
+            ("choir::actor", message("note"), below("turn")),
+            ("choir::actor", message("pipe"), below("turn")),
+            (BACKGROUND_TARGET, message("ask"), None),
+            ("choir::actor", message("note"), below("message")),
+            (BACKGROUND_TARGET, message("ask"), None),
         ],
         "the pipe's message belongs to the message that started the pipe"
     );
+}
+
+#[test]
+fn what_no_trace_leads_to_stays_in_the_background_and_holds_no_span_open() {
+    let seen = seen_in(async {
+        let kit = Kit::default();
+        let (address, worker) = kit.probe("worker");
+        let tree = Tree::start(SupervisorSpec::new("top", Strategy::OneForOne).child(worker)).await.unwrap();
+        address.try_send(Msg::Pipe(1)).unwrap();
+        ask(&address).await;
+        ask(&address).await;
+        end(tree).await;
+    });
+    let labels = ["pipe", "ask", "note", "ask"];
+    assert_eq!(seen, labels.map(|label| (BACKGROUND_TARGET, message(label), None)));
 }

@@ -11,7 +11,9 @@ use choir_messages::reply::ReplyTo;
 use choir_messages::time::Timestamp;
 use choir_messages::wire::{ControlPlane, Heartbeat, HeartbeatAck, LinkError, Reply, Request, Verdict};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
+use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::{Level, Span};
 
 use super::core::{Action, Event, Outcome, Stream};
 use crate::identity::LinkIdentity;
@@ -26,8 +28,8 @@ pub struct ReplicatorDeps {
     pub uplink: Address<UplinkMsg>,
     /// Who speaks.
     pub identity: Arc<LinkIdentity>,
-    /// Heartbeat interval before the settings say another.
-    pub interval: Duration,
+    /// The heartbeat interval in force; the uplink writes what the settings say.
+    pub interval: watch::Receiver<Duration>,
 }
 
 /// Streams commits, carries acknowledgements.
@@ -37,6 +39,9 @@ pub struct ReplicatorActor {
     control: Option<Arc<dyn ControlPlane>>,
     config_version: u64,
     flushes: Vec<ReplyTo<Revision>>,
+    /// Where the news of the newest revision came from; the heartbeat that carries it belongs to that trace, even if an
+    /// earlier one has to be answered first.
+    cause: Option<Span>,
     origin: Instant,
 }
 
@@ -50,13 +55,14 @@ pub fn child_spec(slot: Slot<ReplicatorMsg>, deps: ReplicatorDeps) -> ChildSpec 
         let deps = deps.clone();
         async move {
             let status = deps.journal.call(NEIGHBOUR, |reply| JournalMsg::Status { reply }).await?;
-            let interval_ms = u64::try_from(deps.interval.as_millis()).unwrap_or(u64::MAX);
+            let interval_ms = millis(*deps.interval.borrow());
             Ok::<_, Failure>(ReplicatorActor {
                 stream: Stream::new(status.head.rev, status.durable, interval_ms),
                 deps,
                 control: None,
                 config_version: 0,
                 flushes: Vec::new(),
+                cause: None,
                 origin: Instant::now(),
             })
         }
@@ -74,7 +80,13 @@ impl Actor for ReplicatorActor {
 
     async fn handle(&mut self, msg: ReplicatorMsg, cx: &mut Context<ReplicatorMsg>) -> Result<(), Failure> {
         let event = match msg {
-            ReplicatorMsg::Committed { rev } => Event::Committed(rev),
+            ReplicatorMsg::Committed { rev } => {
+                // The first to tell of it is the commit's own nudge; looks at the journal come later.
+                if rev > self.stream.status().committed {
+                    self.cause = Some(Span::current());
+                }
+                Event::Committed(rev)
+            }
             ReplicatorMsg::Link(LinkState::Up { control, durable }) => {
                 self.control = Some(control);
                 Event::Up(durable.rev)
@@ -100,16 +112,24 @@ impl Actor for ReplicatorActor {
                 return Ok(());
             }
         };
-        let now = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.stream.set_interval(millis(*self.deps.interval.borrow()));
+        let now = millis(self.origin.elapsed());
         for action in self.stream.step(event, now) {
             self.act(action, cx).await?;
         }
+        let status = self.stream.status();
+        let lag = status.committed.saturating_sub(status.acked);
+        tracing::event!(target: "choir::metric", Level::INFO, gauge.choir.replication.lag = lag);
         if self.stream.is_flushed() {
             let acked = self.stream.status().acked;
             self.flushes.drain(..).for_each(|reply| reply.send(acked));
         }
         Ok(())
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl ReplicatorActor {
@@ -128,6 +148,9 @@ impl ReplicatorActor {
             Action::Send { attempt, base, newest } => {
                 let Some(control) = self.control.clone() else { return Ok(()) };
                 let (deps, config_version) = (self.deps.clone(), self.config_version);
+                let cause = self.cause.take().unwrap_or_else(Span::current);
+                // Entered, so that what the answer leads to belongs to the same trace.
+                let _cause = cause.entered();
                 cx.pipe_to_self(
                     async move { heartbeat(&deps, control.as_ref(), base, newest, config_version).await },
                     move |result| ReplicatorMsg::Answered { attempt, result },

@@ -12,6 +12,7 @@ use choir_messages::reply::ReplyTo;
 use choir_messages::secret::Secret;
 use choir_messages::wire::{AgentSettings, BoxFuture, ControlPlane, LinkError, Reply, Request, Verdict};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::greet::{greet, key};
@@ -41,6 +42,8 @@ pub struct UplinkDeps {
     pub edge: Address<EdgeMsg>,
     /// Who gets the model and its key.
     pub models: Address<ModelsMsg>,
+    /// Where the replicator reads how often to say that the agent lives.
+    pub interval: watch::Sender<Duration>,
     /// Told when the process must end.
     pub ended: Arc<dyn Fn(UplinkEnd) + Send + Sync>,
 }
@@ -235,6 +238,7 @@ impl UplinkActor {
 
     async fn distribute(&mut self, settings: Box<AgentSettings>, key: Option<Secret>) -> Result<(), Failure> {
         self.current = Some((settings.clone(), key.clone()));
+        self.deps.interval.send_replace(Duration::from_millis(settings.heartbeat_interval_ms));
         let model = settings.model.clone();
         // Each neighbour asks for the current settings when it starts, so one that is down misses nothing.
         let _ = self.deps.models.send(ModelsMsg::Configure { config: model, key }).await;

@@ -34,6 +34,10 @@ pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 /// The variable that marks everything a call starts.
 const MARK: &str = "CHOIR_CALL";
 
+/// The variable by which the host that started this agent finds what is left of its sandbox, where nothing else holds a
+/// sandbox's processes together (`choir_sandbox::MARKER`). Whatever a command leaves behind must carry it too.
+pub const SANDBOX_MARK: &str = "CHOIR_SANDBOX";
+
 /// The tool.
 #[derive(Debug)]
 pub struct ExecTool {
@@ -64,9 +68,10 @@ impl Input {
 }
 
 impl ExecTool {
-    /// The tool for this workspace. `path` is the commands' search path, the one thing taken over from outside.
+    /// The tool for this workspace. `path` is the commands' search path and `sandbox` the mark of the sandbox they run
+    /// in, the two things taken over from outside.
     #[must_use]
-    pub fn new(workspace: Arc<Workspace>, path: &str) -> Self {
+    pub fn new(workspace: Arc<Workspace>, path: &str, sandbox: Option<&str>) -> Self {
         let view = ToolView {
             name: "choir.exec".to_owned(),
             description: "Run a command with /bin/sh -c in the workspace and give its output and exit code. Long \
@@ -104,7 +109,8 @@ impl ExecTool {
             ("PATH", if path.is_empty() { DEFAULT_PATH } else { path }),
             ("TERM", "dumb"),
         ];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let env = env.into_iter().chain(sandbox.map(|mark| (SANDBOX_MARK, mark)));
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { workspace, view, runtime, env }
     }
 

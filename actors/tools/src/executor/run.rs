@@ -1,7 +1,7 @@
 //! Carrying out one call: its wait, its thread, its limits. Everything here ends the call when it is dropped.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use choir_messages::event::Revision;
 use choir_messages::json::Json;
@@ -12,6 +12,7 @@ use choir_supervisors::Address;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::{Level, field};
 
 use super::core::{Action, CallCore, Event};
 use crate::limits::{DURABLE_DEADLINE, OUTPUT_BULK_BYTES, OVERTIME, PREPARE_DEADLINE};
@@ -98,6 +99,17 @@ async fn durable(journal: &Address<JournalMsg>, rev: Revision) -> Event {
     }
 }
 
+/// An outcome's kind, for spans and metrics.
+const fn status_name(status: ToolStatus) -> &'static str {
+    match status {
+        ToolStatus::Success => "success",
+        ToolStatus::Error => "error",
+        ToolStatus::Refused => "refused",
+        ToolStatus::Cancelled => "cancelled",
+        ToolStatus::OutcomeUnknown => "outcome_unknown",
+    }
+}
+
 /// A tool on its thread.
 struct Running {
     thread: JoinHandle<ToolOutcome>,
@@ -112,19 +124,35 @@ impl Running {
         let side_effect = tool.runtime().side_effect;
         let stop = Arc::new(Stop::within(limit));
         let guard = CancelOnDrop(Arc::clone(&stop));
+        // The tool's name is a registered one; what the model wrote beside it is content and stays out.
         let span = tracing::info_span!(
-            target: "choir::tools", "tool",
-            tool = %execution.tool, invocation = %execution.invocation, lane = %execution.lane,
+            target: "choir::tools", "execute_tool",
+            otel.name = format!("execute_tool {}", execution.tool),
+            otel.status_code = field::Empty,
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = %execution.tool,
+            gen_ai.tool.call.id = %execution.invocation,
+            error.type = field::Empty,
+            lane = %execution.lane,
         );
         let thread = spawn_blocking(move || {
-            let _span = span.entered();
-            tool.run(&Call {
+            let span = span.entered();
+            let (name, started) = (execution.tool, Instant::now());
+            let outcome = tool.run(&Call {
                 invocation: execution.invocation,
                 input: execution.input.value(),
                 replay: &execution.replay,
                 again: execution.again,
                 stop: &stop,
-            })
+            });
+            let status = status_name(outcome.status);
+            if outcome.status != ToolStatus::Success {
+                span.record("otel.status_code", "ERROR");
+                span.record("error.type", status);
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            tracing::event!(target: "choir::metric", Level::INFO, histogram.choir.tool.duration = seconds, tool = name, outcome = status);
+            outcome
         });
         Self { thread, guard, side_effect, limit }
     }

@@ -4,10 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use choir_messages::tool::ToolStatus;
+use choir_tools::ToolRegistry;
 use choir_tools::stop::Stop;
 use serde_json::json;
 
-use crate::support::{DEADLINE, alive, bench, fifo, hear, wait_gone};
+use crate::support::{Bench, DEADLINE, alive, bench, fifo, hear, wait_gone};
 
 #[test]
 fn a_command_runs_in_the_workspace_and_its_streams_stay_apart() {
@@ -139,6 +140,25 @@ fn nothing_of_a_call_is_left_when_it_is_over() {
         String::from_utf8_lossy(&arguments).contains(call).then_some(arguments)
     });
     assert_eq!(named.count(), 0);
+}
+
+#[test]
+fn a_command_inherits_the_search_path_and_the_mark_of_its_sandbox_and_nothing_else() {
+    let bench = bench();
+    let names = json!({"command": "env | cut -d= -f1 | grep -vx -e PWD -e SHLVL -e OLDPWD -e _ | sort | tr '\\n' ' '"});
+    let path = "/usr/bin:/bin";
+    let marked = Bench {
+        registry: Arc::new(ToolRegistry::builtin_with(&bench.root(), path, Some("label/01")).unwrap()),
+        ..bench
+    };
+    assert_eq!(marked.ok("choir.exec", names.clone())["stdout"], "CHOIR_CALL CHOIR_SANDBOX HOME LANG PATH TERM ");
+    let shown = marked.ok("choir.exec", json!({"command": "echo $CHOIR_SANDBOX $PATH"}));
+    assert_eq!(shown["stdout"], "label/01 /usr/bin:/bin\n");
+    let bare = Bench {
+        registry: Arc::new(ToolRegistry::builtin_with(&marked.root(), path, None).unwrap()),
+        ..marked
+    };
+    assert_eq!(bare.ok("choir.exec", names)["stdout"], "CHOIR_CALL HOME LANG PATH TERM ");
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Many seeds in one house, and what they came to. A house in which something broke is closed and kept; the next seed
+//! gets a new one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::house::House;
+use super::run::{Played, play};
+use crate::check::check;
+use crate::plan::Plan;
+
+/// Failures after which a shard gives up: more would say the same again.
+const ENOUGH: usize = 5;
+
+/// What seeds came to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Seeds played to their end.
+    pub played: u32,
+    /// Messages answered to their sender.
+    pub messages: usize,
+    /// Durable events.
+    pub events: usize,
+    /// Lines left in workspaces.
+    pub effects: usize,
+    /// Requests to the model.
+    pub requests: usize,
+    /// Wounds that were planned.
+    pub planned: usize,
+    /// Wounds that were dealt, by kind.
+    pub dealt: BTreeMap<&'static str, u32>,
+    /// The slowest seeds.
+    pub slowest: Vec<(Duration, u64)>,
+    /// What broke, each with its seed, its story and where its house is kept.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { played, messages, events, effects, requests, planned, .. } = self;
+        writeln!(
+            f,
+            "{played} seeds: {messages} messages, {events} events, {effects} effects, {requests} model requests"
+        )?;
+        let dealt: u32 = self.dealt.values().sum();
+        writeln!(f, "{dealt} of {planned} wounds dealt: {:?}", self.dealt)?;
+        let slowest: Vec<String> =
+            self.slowest.iter().take(5).map(|(took, seed)| format!("{seed}: {took:.1?}")).collect();
+        write!(f, "slowest seeds: {}", slowest.join(", "))
+    }
+}
+
+impl Tally {
+    /// Plays seeds one after another.
+    pub async fn of(sandbox: &str, seeds: Range<u64>) -> Self {
+        let mut tally = Self::default();
+        let mut house = None;
+        for seed in seeds {
+            if tally.failures.len() >= ENOUGH {
+                break;
+            }
+            let current = match house.take() {
+                Some(house) => house,
+                None => match House::open(sandbox).await {
+                    Ok(house) => house,
+                    Err(error) => {
+                        tally.failures.push(error.to_string());
+                        return tally;
+                    }
+                },
+            };
+            let plan = Plan::of(seed);
+            let began = Instant::now();
+            let played = play(&current, &plan).await;
+            tally.slowest.push((began.elapsed(), seed));
+            let broken = tally.count(&plan, &played);
+            if broken.is_empty() {
+                house = Some(current);
+                continue;
+            }
+            let kept = match current.close(true).await {
+                Ok(Some(kept)) => kept.display().to_string(),
+                Ok(None) => "nowhere".into(),
+                Err(error) => format!("its folder, though: {error}"),
+            };
+            tally.failures.push(tell(seed, &plan, &broken, &played.story, &kept));
+        }
+        if let Some(house) = house
+            && let Err(error) = house.close(false).await
+        {
+            tally.failures.push(error.to_string());
+        }
+        tally.slowest.sort_unstable_by(|a, b| b.cmp(a));
+        tally
+    }
+
+    /// Counts a run; what is wrong with it.
+    fn count(&mut self, plan: &Plan, played: &Played) -> Vec<String> {
+        self.planned += plan.wounds.len();
+        for wound in &played.dealt {
+            *self.dealt.entry(wound.kind()).or_insert(0) += 1;
+        }
+        let evidence = match &played.result {
+            Ok(evidence) => evidence,
+            Err(error) => return vec![error.to_string()],
+        };
+        self.played += 1;
+        self.messages += evidence.asked.len();
+        self.events += evidence.log.len();
+        self.effects += evidence.lines.len();
+        self.requests += evidence.requests.len();
+        check(evidence).iter().map(ToString::to_string).collect()
+    }
+}
+
+fn tell(seed: u64, plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
+    let wounds: Vec<String> =
+        plan.wounds.iter().map(|w| format!("  {:?}, when {}", w.wound, w.at)).collect();
+    format!(
+        "seed {seed} broke:\n  {}\nits wounds:\n{}\nwhat happened:\n{}\nkept in {kept}\n\
+         replay: CHOIR_SEED={seed} cargo nextest run -p choir-chaos-tests replay --no-capture",
+        broken.join("\n  "),
+        wounds.join("\n"),
+        story.join("\n"),
+    )
+}

@@ -1,0 +1,345 @@
+//! Telemetry from outside (DESIGN §7, `choir §22.1`): the real choird and choir-agent export to a real OTLP receiver, and
+//! one trace leads from a user's message through both of them and back.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use choir_host::control::Op;
+use choir_messages::id::MessageId;
+use choir_scripted_model::{Fault, FaultRule, Match, Script, Step, When};
+use mock_collector::{MockServer, Protocol, ServerHandle};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::{SOON, User, World, signal, work};
+
+/// A Choir whose two programs export to the receiver.
+async fn observed(script: Script, receiver: &ServerHandle) -> World {
+    let endpoint = format!("http://{}", receiver.addr());
+    World::new(script, move |config| {
+        config["telemetry"] = json!({ "otlp_endpoint": endpoint });
+        config["heartbeat_interval_ms"] = json!(500);
+    })
+    .await
+}
+
+async fn receiver() -> ServerHandle {
+    MockServer::builder().protocol(Protocol::HttpBinary).start().await.unwrap()
+}
+
+/// One exported span. Attributes are text, whatever their type.
+#[derive(Debug, Clone)]
+struct Span {
+    service: String,
+    name: String,
+    trace: Vec<u8>,
+    id: Vec<u8>,
+    parent: Vec<u8>,
+    from: u64,
+    to: u64,
+    attributes: BTreeMap<String, String>,
+}
+
+impl Span {
+    fn of(&self, attribute: &str) -> &str {
+        self.attributes.get(attribute).map_or("", String::as_str)
+    }
+
+    /// A message's span, by the actor and the message.
+    fn handles(&self, actor: &str, message: &str) -> bool {
+        self.name == "message" && self.of("actor") == actor && self.of("message") == message
+    }
+}
+
+/// The value inside `Some(AnyValue { value: Some(StringValue("x")) })`, as it is debugged.
+fn plain(value: &impl std::fmt::Debug) -> String {
+    let debugged = format!("{value:?}");
+    let inner = debugged.split_once("Value(").map_or("", |(_, rest)| rest);
+    inner.split("))").next().unwrap_or("").trim_matches('"').to_owned()
+}
+
+async fn spans(receiver: &ServerHandle) -> Vec<Span> {
+    let read = |found: &mock_collector::TestSpan| {
+        let span = found.span();
+        let service = found.resource_attrs().iter().find(|pair| pair.key == "service.name").unwrap();
+        Span {
+            service: plain(&service.value),
+            name: span.name.clone(),
+            trace: span.trace_id.clone(),
+            id: span.span_id.clone(),
+            parent: span.parent_span_id.clone(),
+            from: span.start_time_unix_nano,
+            to: span.end_time_unix_nano,
+            attributes: span.attributes.iter().map(|pair| (pair.key.clone(), plain(&pair.value))).collect(),
+        }
+    };
+    receiver.with_collector(|collector| collector.spans().iter().map(read).collect()).await
+}
+
+/// The spans of one message's trace, which must be one tree with the accepted request at its root.
+fn tree_of(all: &[Span], message: MessageId) -> Vec<Span> {
+    let roots: Vec<&Span> = all
+        .iter()
+        .filter(|span| span.name == "user_message" && span.of("message") == message.to_string())
+        .collect();
+    let [root] = roots[..] else { panic!("one request was accepted: {roots:?}") };
+    let trace: Vec<Span> = all.iter().filter(|span| span.trace == root.trace).cloned().collect();
+    let ids: BTreeSet<&[u8]> = trace.iter().map(|span| span.id.as_slice()).collect();
+    assert_eq!(ids.len(), trace.len(), "every span is exported once");
+    for span in &trace {
+        if span.id == root.id {
+            assert!(span.parent.is_empty(), "{span:?}");
+        } else {
+            assert!(ids.contains(span.parent.as_slice()), "its parent is in the trace: {span:?}");
+        }
+    }
+    trace
+}
+
+/// The one span that fits.
+fn one<'a>(trace: &'a [Span], what: &str, fits: impl Fn(&Span) -> bool) -> &'a Span {
+    let found: Vec<&Span> = trace.iter().filter(|span| fits(span)).collect();
+    let [span] = found[..] else { panic!("one {what} was expected: {found:#?}") };
+    span
+}
+
+/// The span and all above it, nearest first.
+fn ancestors<'a>(trace: &'a [Span], span: &'a Span) -> Vec<&'a Span> {
+    let mut line = vec![span];
+    while let Some(above) = line.last().and_then(|last| trace.iter().find(|span| span.id == last.parent)) {
+        line.push(above);
+    }
+    line
+}
+
+fn is_below(trace: &[Span], span: &Span, above: &Span) -> bool {
+    ancestors(trace, span).iter().any(|ancestor| ancestor.id == above.id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_delivery() {
+    let receiver = receiver().await;
+    let mut world = observed(work(), &receiver).await;
+    let mut user = User::of(&world);
+    // The second message waits while the first is worked on; its turn begins when the other's ends.
+    let when = When::Message { contains: "work-1".into(), step: Some(1) };
+    world.model.add_fault(FaultRule::once(when, Fault::Hold));
+    let first = user.send("work-1").await;
+    world.model.until_held(SOON).await.unwrap();
+    let second = user.send("work-2").await;
+    world.model.release_all();
+    user.answer_to(first).await;
+    user.answer_to(second).await;
+    let session = world.view().await.session.unwrap().to_string();
+    let key = world.model.key().to_owned();
+    assert_eq!(world.stop_choird().await, Some(0));
+
+    let all = spans(&receiver).await;
+    let services: BTreeSet<&str> = all.iter().map(|span| span.service.as_str()).collect();
+    assert_eq!(services, BTreeSet::from(["choir-agent", "choird"]));
+    if let Ok(to) = std::env::var("DUMP") {
+        let mut t = String::new();
+        for a in &all {
+            use std::fmt::Write;
+            let h = |b: &[u8]| b.iter().map(|x| format!("{x:02x}")).collect::<String>();
+            writeln!(
+                t,
+                "{} {} {} <- {} {} {:?}",
+                a.service,
+                &h(&a.trace)[..6.min(h(&a.trace).len())],
+                h(&a.id),
+                h(&a.parent),
+                a.name,
+                a.attributes
+            )
+            .unwrap();
+        }
+        std::fs::write(to, t).unwrap();
+    }
+    let traces = [first, second].map(|message| tree_of(&all, message));
+    assert_ne!(traces[0][0].trace, traces[1][0].trace);
+    for (trace, message) in traces.iter().zip([first, second]) {
+        let named = |name: &str| one(trace, name, |span| span.name == name);
+        let (accepted, push, signal) = (named("user_message"), named("push_message"), named("signal"));
+        assert_eq!((accepted.service.as_str(), push.service.as_str()), ("choird", "choird"));
+        assert_eq!(push.parent, accepted.id);
+        assert_eq!((signal.service.as_str(), &signal.parent), ("choir-agent", &push.id));
+
+        let recorded = one(trace, "recording", |span| span.handles("choir-agent/session/arbiter", "signal"));
+        assert_eq!(recorded.parent, signal.id);
+        let turn = named("invoke_agent assistant");
+        assert_eq!(turn.parent, signal.id);
+        assert_eq!(turn.of("message"), message.to_string());
+        assert_eq!(
+            (turn.of("session"), turn.of("lane"), turn.of("outcome")),
+            (&*session, "edge", "answered")
+        );
+
+        // Three answers of the model, two of which ask for a tool.
+        let calls: Vec<&Span> = trace.iter().filter(|span| span.name == "chat scripted-1").collect();
+        assert_eq!(calls.len(), 3, "{calls:#?}");
+        for call in calls {
+            assert!(is_below(trace, call, turn));
+            assert!(turn.from <= call.from && call.to <= turn.to, "{call:?} {turn:?}");
+            assert_eq!(call.of("gen_ai.operation.name"), "chat");
+            assert_eq!(call.of("gen_ai.request.model"), "scripted-1");
+            assert!(call.of("gen_ai.usage.input_tokens").parse::<u64>().unwrap() > 0);
+            assert!(call.of("gen_ai.usage.output_tokens").parse::<u64>().unwrap() > 0);
+            assert_eq!((call.of("choir.session"), call.of("choir.lane")), (&*session, "edge"));
+        }
+        for tool in ["choir.exec", "choir.fs.read"] {
+            let ran = one(trace, tool, |span| span.name == format!("execute_tool {tool}"));
+            assert!(is_below(trace, ran, turn));
+            assert_eq!((ran.of("gen_ai.tool.name"), ran.of("lane")), (tool, "edge"));
+            let line = ancestors(trace, ran);
+            let through = |actor: &str, message: &str| line.iter().any(|span| span.handles(actor, message));
+            assert!(through("choir-agent/session/arbiter", "propose"), "{line:#?}");
+            assert!(through("choir-agent/session/arbiter", "locked"), "{line:#?}");
+        }
+
+        // The record of it comes back to the host, and the answer leaves from there.
+        let stored: Vec<&Span> =
+            trace.iter().filter(|span| span.handles("choird/agents/assistant/replica", "append")).collect();
+        assert!(!stored.is_empty());
+        for append in stored {
+            let line = ancestors(trace, append);
+            assert!(line.iter().any(|span| span.name == "verb" && span.service == "choird"), "{line:#?}");
+            assert!(line.iter().any(|span| span.handles("choir-agent/session/replicator", "committed")
+                || span.handles("choir-agent/session/journal", "append")));
+        }
+        let delivered = named("deliver");
+        assert_eq!((delivered.of("kind"), delivered.service.as_str()), ("answer", "choird"));
+        assert!(is_below(trace, delivered, accepted));
+    }
+
+    // Nothing of the libraries' spans, of timers, of secrets and of what was said.
+    for span in &all {
+        assert!(!span.handles(span.of("actor"), "tick"), "{span:?}");
+        assert!(
+            ["message", "user_message", "push_message", "signal", "verb", "deliver", "take_up"]
+                .contains(&span.name.as_str())
+                || ["invoke_agent ", "chat ", "execute_tool ", "store."]
+                    .iter()
+                    .any(|begin| span.name.starts_with(begin)),
+            "{span:?}"
+        );
+    }
+    let exported =
+        receiver.with_collector(|c| format!("{:?} {:?} {:?}", c.spans(), c.metrics(), c.logs())).await;
+    let mut everything = exported.clone();
+    for entry in std::fs::read_dir(world.state.logs()).unwrap().flatten() {
+        everything.push_str(&std::fs::read_to_string(entry.path()).unwrap_or_default());
+    }
+    assert!(!everything.contains(&key), "the model's key is in no span, no metric and no log");
+    for said in ["answer to", "done.txt", "work-1"] {
+        assert!(!exported.contains(said), "what is said is not exported: {said}");
+    }
+    receiver.shutdown().await.unwrap();
+}
+
+/// A point of a metric: which service, and the whole metric, debugged.
+async fn metrics(receiver: &ServerHandle) -> Vec<(String, String, String)> {
+    let read = |found: &mock_collector::TestMetric| {
+        let service = found.resource_attrs().iter().find(|pair| pair.key == "service.name").unwrap();
+        (plain(&service.value), found.metric().name.clone(), format!("{:?}", found.metric()))
+    };
+    receiver.with_collector(|collector| collector.metrics().iter().map(read).collect()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_programs_tell_what_they_measure_and_a_crash_is_among_it() {
+    let receiver = receiver().await;
+    let mut world = observed(work(), &receiver).await;
+    let mut user = User::of(&world);
+    let when = When::Message { contains: "work-1".into(), step: Some(1) };
+    world.model.add_fault(FaultRule::once(when, Fault::Hold));
+    let message = user.send("work-1").await;
+    world.model.until_held(SOON).await.unwrap();
+    let before = world.view().await;
+    signal(before.agent_pid.unwrap(), Signal::KILL);
+    world.until("a new sandbox", |view| view.state == "up" && view.generation > before.generation).await;
+    world.model.release_all();
+    user.answer_to(message).await;
+    // A restart inside the agent, for the tree's gauges.
+    let op = Op::ActorKill { path: "assistant/choir-agent/session/models".into() };
+    world.client().await.call::<Value>(op, SOON).await.unwrap();
+    let second = user.send("work-2").await;
+    user.answer_to(second).await;
+    assert_eq!(world.stop_choird().await, Some(0));
+
+    let all = metrics(&receiver).await;
+    for (service, names) in [
+        (
+            "choird",
+            &[
+                "choir.actor.mailbox.depth",
+                "choir.actor.mailbox.oldest_age",
+                "choir.actor.restarts",
+                "choir.link.closed",
+                "choir.recovery.duration",
+                "choir.replication.lag",
+            ][..],
+        ),
+        (
+            "choir-agent",
+            &[
+                "choir.actor.mailbox.depth",
+                "choir.actor.mailbox.oldest_age",
+                "choir.actor.restarts",
+                "choir.lock.wait",
+                "choir.model.duration",
+                "choir.model.tokens",
+                "choir.replication.lag",
+                "choir.tool.duration",
+                "choir.turn.duration",
+            ],
+        ),
+    ] {
+        for name in names {
+            let points: Vec<_> = all.iter().filter(|(s, n, _)| s == service && n == name).collect();
+            assert!(!points.is_empty(), "{service} tells {name}");
+            let metric = &points[0].2;
+            if name.ends_with("duration") || name.ends_with("wait") {
+                assert!(
+                    metric.contains("unit: \"s\"")
+                        && metric.contains("explicit_bounds: [1e-5, 0.0001, 0.001"),
+                    "{metric}"
+                );
+            }
+            assert!(!metric.contains("description: \"\""), "{metric}");
+        }
+    }
+    let says = |service: &str, name: &str, what: &[&str]| {
+        let points: Vec<_> = all.iter().filter(|(s, n, _)| s == service && n == name).collect();
+        let found = points.iter().any(|(_, _, metric)| what.iter().all(|part| metric.contains(part)));
+        assert!(found, "{service} {name} {what:?}: {points:#?}");
+    };
+    says("choir-agent", "choir.tool.duration", &["choir.exec", "success"]);
+    says("choir-agent", "choir.turn.duration", &["answered"]);
+    says("choir-agent", "choir.model.tokens", &["scripted-1", "prompt", "completion"]);
+    says("choir-agent", "choir.lock.wait", &["edge", "granted"]);
+    says("choir-agent", "choir.actor.restarts", &["choir-agent/session/models", "AsInt(1)"]);
+    says("choird", "choir.actor.mailbox.depth", &["choird/store/pool"]);
+    says("choird", "choir.link.closed", &["peer_closed"]);
+    let calls = |(_, _, metric): &(String, String, String)| metric.contains("executors/call-");
+    assert!(!all.iter().any(calls), "a call is no series of its own");
+    receiver.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_carries_the_mark_by_which_its_sandbox_is_found() {
+    let script = Script::default().rule(
+        Match::Contains("mark".into()),
+        [Step::call("choir.exec", json!({"command": "echo $CHOIR_SANDBOX > mark.txt"})), Step::text("done")],
+    );
+    let world = World::new(script, |_| {}).await;
+    let mut user = User::of(&world);
+    let message = user.send("mark").await;
+    user.answer_to(message).await;
+    let mark = std::fs::read_to_string(world.workspace().join("mark.txt")).unwrap();
+    let agent = world.view().await.agent_pid.unwrap();
+    let environment = std::fs::read(format!("/proc/{agent}/environ")).unwrap();
+    let own = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"CHOIR_SANDBOX="));
+    assert_eq!(Some(mark.trim()), own.map(|mark| std::str::from_utf8(mark).unwrap()));
+    assert!(!mark.trim().is_empty());
+}
