@@ -18,7 +18,7 @@ demo: fetch-postgres ## build, start everything in a private folder, and chat (A
 	@exec $(TARGET_DIR)/release/choirctl demo $(ARGS)
 
 test: fetch-postgres tools-for-tests ## everything that must pass
-	cargo build --locked --workspace --all-targets
+	cargo build --locked --workspace --bins --tests
 	cargo nextest run --locked --workspace
 
 lint: ## formatting, clippy, and the dependency rules if cargo-deny is installed

@@ -137,7 +137,6 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
     let all = spans(&receiver).await;
     let services: BTreeSet<&str> = all.iter().map(|span| span.service.as_str()).collect();
     assert_eq!(services, BTreeSet::from(["choir-agent", "choird"]));
-    if let Ok(to) = std::env::var("DUMP") {
         let mut t = String::new();
         for a in &all {
             use std::fmt::Write;
@@ -201,6 +200,7 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
         let stored: Vec<&Span> =
             trace.iter().filter(|span| span.handles("choird/agents/assistant/replica", "append")).collect();
         assert!(!stored.is_empty());
+        assert!(trace.iter().any(|span| span.name == "store.commit" && is_below(trace, span, turn)));
         for append in stored {
             let line = ancestors(trace, append);
             assert!(line.iter().any(|span| span.name == "verb" && span.service == "choird"), "{line:#?}");
@@ -230,6 +230,9 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
     for entry in std::fs::read_dir(world.state.logs()).unwrap().flatten() {
         everything.push_str(&std::fs::read_to_string(entry.path()).unwrap_or_default());
     }
+    let log = std::fs::read_to_string(world.state.logs().join("assistant.log")).unwrap();
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line["session"] == session), "{log}");
     assert!(!everything.contains(&key), "the model's key is in no span, no metric and no log");
     for said in ["answer to", "done.txt", "work-1"] {
         assert!(!exported.contains(said), "what is said is not exported: {said}");

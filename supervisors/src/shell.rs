@@ -1,10 +1,10 @@
 //! The ractor actor around every component. It is woken by tokens and drains the slot; ractor gives the task, the kill
 //! at any await, and the cascade from a dead supervisor to its children.
 
+use crate::BACKGROUND_TARGET;
 use crate::actor::{Actor, Context, StartContext};
 use crate::exit::{Exit, Failure};
 use crate::incarnation::{Body, Guarded, Incarnation, Token};
-use crate::BACKGROUND_TARGET;
 use crate::limits::BATCH;
 use crate::mailbox::{Gauge, Shared, Slot};
 use crate::panics;

@@ -30,7 +30,9 @@ struct Turn {
 
 impl fmt::Debug for TurnTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TurnTrace").field("turn", &self.turn.as_ref().map(|turn| turn.message)).finish_non_exhaustive()
+        f.debug_struct("TurnTrace")
+            .field("turn", &self.turn.as_ref().map(|turn| turn.message))
+            .finish_non_exhaustive()
     }
 }
 

@@ -255,7 +255,8 @@ fn measure(model: &str, took: Duration, result: &Result<ModelAnswer, ModelFailur
     tracing::event!(target: "choir::metric", Level::INFO, histogram.choir.model.duration = seconds, model, outcome);
     if let Ok(answer) = result {
         let usage = answer.usage;
-        for (direction, tokens) in [("prompt", usage.prompt_tokens), ("completion", usage.completion_tokens)] {
+        for (direction, tokens) in [("prompt", usage.prompt_tokens), ("completion", usage.completion_tokens)]
+        {
             tracing::event!(target: "choir::metric", Level::INFO, monotonic_counter.choir.model.tokens = tokens, model, direction);
         }
     }

@@ -18,8 +18,8 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tokio::runtime::Handle;
 
 use crate::TelemetryError;
-use crate::metrics;
 use crate::limits::{EXPORT_DEADLINE, RESPONSE_BYTES, SPAN_ATTRIBUTES, SPAN_BATCH, SPAN_DELAY, SPAN_QUEUE};
+use crate::metrics;
 use crate::scrub::Scrubber;
 use crate::writer::LogWriter;
 
@@ -42,7 +42,8 @@ pub(crate) struct ExportConfig<'a> {
 impl Export {
     /// Builds the pipeline. Connects to nothing yet. Needs a tokio runtime with I/O and time.
     pub(crate) fn new(config: ExportConfig<'_>) -> Result<Self, TelemetryError> {
-        let ExportConfig { endpoint, service_name, instance, session, metrics_interval, scrubber, writer } = config;
+        let ExportConfig { endpoint, service_name, instance, session, metrics_interval, scrubber, writer } =
+            config;
         let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
         let bad = |reason: String| TelemetryError::Endpoint { reason };
         let url = reqwest::Url::parse(endpoint).map_err(|error| bad(error.to_string()))?;

@@ -56,7 +56,8 @@ pub(crate) fn for_logs(meta: &Metadata<'_>) -> bool {
 /// Exported spans and their events: likewise, and no library's spans, and none that belongs to no trace (timers' ticks,
 /// dozens a second); metrics tell of those.
 pub(crate) fn for_traces(meta: &Metadata<'_>) -> bool {
-    let unwanted = |target| target == BACKGROUND_TARGET || NO_SPANS.iter().any(|library| is_of(target, library));
+    let unwanted =
+        |target| target == BACKGROUND_TARGET || NO_SPANS.iter().any(|library| is_of(target, library));
     for_logs(meta) && !(meta.is_span() && unwanted(meta.target()))
 }
 

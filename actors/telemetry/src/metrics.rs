@@ -42,7 +42,7 @@ pub const LOG_DROPPED: &str = "choir.log.dropped";
 const SECONDS: [f64; 16] =
     [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// What each instrument measures, for whoever reads it. A test holds that every name above has its line.
+/// What each instrument measures, for whoever reads it.
 const DESCRIPTIONS: [(&str, &str); 12] = [
     (MAILBOX_DEPTH, "Messages waiting in an actor's mailbox"),
     (MAILBOX_OLDEST_AGE, "Age of the oldest waiting message"),
@@ -102,12 +102,8 @@ fn collect(node: &TreeNode, found: &mut Vec<ActorSample>) {
         node.children.iter().for_each(|child| collect(child, found));
         return;
     }
-    let mut all = ActorSample {
-        path: format!("{}/*", node.path),
-        depth: 0,
-        oldest_age: Duration::ZERO,
-        restarts: 0,
-    };
+    let mut all =
+        ActorSample { path: format!("{}/*", node.path), depth: 0, oldest_age: Duration::ZERO, restarts: 0 };
     for child in &node.children {
         match sample(child) {
             Some(one) => {
@@ -153,9 +149,7 @@ impl Metrics {
         let seconds = |name: &'static str| meter.f64_histogram(name).build();
         Self {
             lock_wait: seconds(LOCK_WAIT),
-            replication_lag: meter
-                .u64_gauge(REPLICATION_LAG)
-                .build(),
+            replication_lag: meter.u64_gauge(REPLICATION_LAG).build(),
             model_tokens: meter.u64_counter(MODEL_TOKENS).build(),
             model_duration: seconds(MODEL_DURATION),
             tool_duration: seconds(TOOL_DURATION),
@@ -247,5 +241,59 @@ impl Metrics {
             .u64_observable_gauge(LOG_DROPPED)
             .with_callback(move |out| out.observe(read(), &[]))
             .build();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A node as the live tree's JSON has it.
+    fn node(path: &str, kind: &str, waiting: Option<(u64, u64)>, children: Vec<Value>) -> Value {
+        let mut node = json!({
+            "path": path, "name": path, "kind": kind, "state": "running", "generation": 2, "restart": "permanent",
+            "restarts": 1, "state_ms": 0, "children": children,
+        });
+        if let Some((depth, oldest_ms)) = waiting {
+            node["mailbox"] =
+                json!({ "depth": depth, "capacity": 8, "waiting_senders": 0, "oldest_ms": oldest_ms });
+        }
+        node
+    }
+
+    #[test]
+    fn children_that_come_and_go_are_one_sample_together_and_the_rest_one_each() {
+        let calls = vec![
+            node("a/calls/1", "worker", Some((2, 70)), vec![]),
+            node("a/calls/2", "worker", Some((3, 40)), vec![]),
+            node(
+                "a/calls/core",
+                "supervisor",
+                None,
+                vec![node("a/calls/core/lane", "worker", Some((1, 5)), vec![])],
+            ),
+        ];
+        let root = node(
+            "a",
+            "supervisor",
+            None,
+            vec![node("a/journal", "worker", Some((4, 9)), vec![]), node("a/calls", "dynamic", None, calls)],
+        );
+        let tree: TreeNode = serde_json::from_value(root).unwrap();
+        let sample = |path: &str, depth, age_ms, restarts| ActorSample {
+            path: path.into(),
+            depth,
+            oldest_age: Duration::from_millis(age_ms),
+            restarts,
+        };
+        assert_eq!(
+            samples(&tree),
+            [
+                sample("a/journal", 4, 9, 1),
+                sample("a/calls/core/lane", 1, 5, 1),
+                sample("a/calls/*", 5, 70, 2),
+            ]
+        );
     }
 }

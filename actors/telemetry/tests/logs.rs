@@ -41,6 +41,24 @@ impl Log {
 }
 
 #[tokio::test]
+async fn a_process_of_one_session_names_it_on_every_line_unless_the_line_knows_better() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TelemetryConfig {
+        log_file: Some(path(&dir)),
+        session: Some("01S".into()),
+        ..TelemetryConfig::new("choir-agent", "assistant")
+    };
+    let (telemetry, dispatch) = build(config).unwrap();
+    let log = Log { dir, telemetry, _default: tracing::dispatcher::set_default(&dispatch) };
+    tracing::info!("plain");
+    tracing::info_span!("chat", choir.session = "02S", choir.lane = "edge")
+        .in_scope(|| tracing::info!("inside"));
+    let lines = log.lines().await;
+    assert_eq!((&lines[0]["session"], &lines[0]["lane"]), (&Value::from("01S"), &Value::Null));
+    assert_eq!((&lines[1]["session"], &lines[1]["lane"]), (&Value::from("02S"), &Value::from("edge")));
+}
+
+#[tokio::test]
 async fn a_line_carries_its_time_level_source_session_lane_message_and_fields() {
     let log = log("info");
     tracing::info_span!("outer", session = "01S", lane = "edge").in_scope(|| {

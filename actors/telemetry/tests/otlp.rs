@@ -145,6 +145,9 @@ async fn every_instrument_arrives_under_its_name() {
                 c.expect_metric_with_name(name)
                     .with_resource_attributes([("service.name", "choird")])
                     .assert_at_least(1);
+                let described =
+                    c.metrics().iter().any(|m| m.metric().name == name && !m.metric().description.is_empty());
+                assert!(described || name == "choir.custom", "{name}");
             }
             let depth =
                 format!("{:?}", c.metrics().iter().find(|m| m.metric().name == MAILBOX_DEPTH).unwrap());
@@ -152,6 +155,68 @@ async fn every_instrument_arrives_under_its_name() {
         })
         .await;
     telemetry.shutdown(DEADLINE).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_an_event_measures_has_the_units_and_buckets_of_the_instrument_of_that_name() {
+    let receiver = receiver().await;
+    let (telemetry, dispatch) = telemetry(&receiver, "choir-agent");
+    tracing::dispatcher::with_default(&dispatch, || {
+        tracing::event!(
+            target: METRIC_TARGET, tracing::Level::INFO, histogram.choir.tool.duration = 0.5_f64, tool = "choir.exec"
+        );
+    });
+    telemetry.shutdown(DEADLINE).await.unwrap();
+    let metric = receiver
+        .with_collector(|c| {
+            let found = c.metrics().iter().find(|m| m.metric().name == TOOL_DURATION).unwrap();
+            format!("{:?}", found.metric())
+        })
+        .await;
+    for part in ["unit: \"s\"", "Duration of a tool", "explicit_bounds: [1e-5, 0.0001, 0.001,", "choir.exec"]
+    {
+        assert!(metric.contains(part), "{part}: {metric}");
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_trace_is_not_exported_and_what_it_begins_is_a_root() {
+    let receiver = receiver().await;
+    let (telemetry, dispatch) = telemetry(&receiver, "choird");
+    tracing::dispatcher::with_default(&dispatch, || {
+        tracing::info_span!(target: choir_supervisors::BACKGROUND_TARGET, parent: None, "message").in_scope(
+            || {
+                assert_eq!(trace_context::current(), TraceContext::default(), "it hands no trace on");
+                tracing::info_span!("verb").in_scope(|| ());
+            },
+        );
+    });
+    telemetry.shutdown(DEADLINE).await.unwrap();
+    receiver
+        .with_collector(|c| {
+            let [only] = c.spans() else { panic!("{:?}", c.spans()) };
+            assert_eq!(only.span().name, "verb");
+            assert!(only.span().parent_span_id.is_empty());
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn everything_a_process_of_one_session_exports_names_it() {
+    let receiver = receiver().await;
+    let endpoint = format!("http://{}", receiver.addr());
+    let config = TelemetryConfig { session: Some("01S".into()), ..config(&endpoint, "choir-agent") };
+    let (telemetry, dispatch) = build(config).unwrap();
+    tracing::dispatcher::with_default(&dispatch, || tracing::info_span!("work").in_scope(|| ()));
+    telemetry.metrics().recovered(Duration::from_secs(1));
+    telemetry.shutdown(DEADLINE).await.unwrap();
+    receiver
+        .with_collector(|c| {
+            let session = [("choir.session", "01S")];
+            c.expect_span_with_name("work").with_resource_attributes(session).assert_count(1);
+            c.expect_metric_with_name(RECOVERY_DURATION).with_resource_attributes(session).assert_at_least(1);
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -96,11 +96,7 @@ impl ToolRegistry {
 
     /// As [`ToolRegistry::builtin`], with commands looked for in `path` (separated by colons) and marked with
     /// `sandbox`, if there is one.
-    pub fn builtin_with(
-        workspace: &Path,
-        path: &str,
-        sandbox: Option<&str>,
-    ) -> Result<Self, RegistryError> {
+    pub fn builtin_with(workspace: &Path, path: &str, sandbox: Option<&str>) -> Result<Self, RegistryError> {
         let workspace = Arc::new(Workspace::open(workspace)?);
         Self::of(vec![
             Arc::new(ReadTool::new(Arc::clone(&workspace))),

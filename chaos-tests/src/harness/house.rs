@@ -33,6 +33,9 @@ const AGENT: &str = "assistant";
 /// The secret that holds the model's key.
 const SECRET: &str = "model-key";
 
+/// Lines of choird's last words that are told.
+const LAST_WORDS: usize = 6;
+
 /// How choird stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Choird {
@@ -262,6 +265,9 @@ impl Drop for House {
     fn drop(&mut self) {
         // The keeper's child dies with it, and the watchdog ends the database.
         self.keeper.abort();
+        if self.watchdog.take().is_some() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
     }
 }
 
@@ -333,7 +339,9 @@ impl Keeper {
 
     fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        text.lines().last().unwrap_or_default().to_owned()
+        let mut last: Vec<&str> = text.lines().rev().take(LAST_WORDS).collect();
+        last.reverse();
+        last.join("\n")
     }
 }
 

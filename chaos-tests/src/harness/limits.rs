@@ -34,8 +34,8 @@ pub(super) const FRUITLESS: u32 = 5;
 
 /// Heartbeats of the agent, and the silence after which it is taken for crashed, in milliseconds. Short, since a run
 /// waits for it; long enough for a machine with two cores and several conversations.
-pub(super) const HEARTBEAT_MS: u64 = 200;
-pub(super) const CRASH_MS: u64 = 1200;
+pub(super) const HEARTBEAT_MS: u64 = 250;
+pub(super) const CRASH_MS: u64 = 1500;
 
 /// How long a stunned agent stays frozen unless it is killed before.
-pub(super) const STUN: Duration = Duration::from_millis(CRASH_MS + 800);
+pub(super) const STUN: Duration = Duration::from_millis(CRASH_MS + 700);

@@ -10,6 +10,7 @@ use choir_messages::event::EventBody;
 use choir_messages::id::{InvocationId, MessageId, SessionId};
 use choir_scripted_model::{Handle, Outcome};
 use futures_util::StreamExt as _;
+use serde_json::Value;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
@@ -74,7 +75,10 @@ async fn conversation(
         () = client::listen(house, stage, plan, &ids, &heard) => unreachable!("listens for ever"),
         () = follow(house, stage, session, &last_call) => unreachable!("follows for ever"),
     };
-    ended?;
+    if let Err(error) = ended {
+        autopsy(house, stage, &model).await;
+        return Err(error);
+    }
     stage.tell("the conversation is over");
     // What the last wounds broke must mend by itself, and what is on its way must arrive.
     let settled = async {
@@ -87,7 +91,10 @@ async fn conversation(
     match settled {
         Ok(settled) => settled?,
         // The checker says what did not settle.
-        Err(_) => stage.tell("not everything was recorded as delivered in time"),
+        Err(_) => {
+            stage.tell("not everything was recorded as delivered in time");
+            autopsy(house, stage, &model).await;
+        }
     }
     stop(house).await?;
     stage.tell("agent stopped");
@@ -120,6 +127,24 @@ async fn conversation(
         leases: tables.leases,
         wounds: u32::try_from(wounds).unwrap_or(u32::MAX),
     })
+}
+
+/// Tells everything that may explain why a run does not come to its end.
+async fn autopsy(house: &House, stage: &Stage, model: &Handle) {
+    for entry in model.journal().entries() {
+        stage.tell(format!(
+            "  model request {} for \"{}\", step {}: {:?}, fault {:?}",
+            entry.number, entry.message, entry.step, entry.outcome, entry.fault
+        ));
+    }
+    match house.view().await {
+        Ok(view) => stage.tell(format!("  {view:?}")),
+        Err(error) => stage.tell(format!("  no view of the agent: {error}")),
+    }
+    match house.ask::<Value>(Op::Tree).await {
+        Ok(tree) => stage.tell(format!("  {tree}")),
+        Err(error) => stage.tell(format!("  no tree: {error}")),
+    }
 }
 
 /// Messages of earlier conversations in this house.

@@ -129,16 +129,18 @@ async fn kill_actor(house: &House, stage: &Stage, path: String) -> bool {
 async fn host_paths(house: &House) -> Option<Vec<String>> {
     let tree: Value = house.ask(Op::Tree).await.ok()?;
     let mut paths = Vec::new();
-    collect(tree.get("choird")?, &mut paths);
+    running(tree.get("choird")?, &mut paths);
     paths.retain(|path| path != "choird");
     paths.sort_unstable();
     Some(paths)
 }
 
-/// The paths of a tree as choird tells it.
-pub(super) fn collect(node: &Value, paths: &mut Vec<String>) {
-    paths.extend(node.get("path").and_then(Value::as_str).map(str::to_owned));
+/// The paths of what runs in a tree as choird tells it.
+pub(super) fn running(node: &Value, paths: &mut Vec<String>) {
+    if node.get("state").and_then(Value::as_str) == Some("running") {
+        paths.extend(node.get("path").and_then(Value::as_str).map(str::to_owned));
+    }
     for child in node.get("children").and_then(Value::as_array).into_iter().flatten() {
-        collect(child, paths);
+        running(child, paths);
     }
 }

@@ -18,7 +18,7 @@ use super::database::{self, DatabaseError};
 use super::roster::Roster;
 use super::settings::{self, Settings};
 use super::shared::{DatabaseHealth, Host, SandboxInUse};
-use super::{changes, front, leases, links, recovery};
+use super::{admission, changes, front, leases, links, recovery};
 use crate::config::{ConfigError, SandboxChoice};
 use crate::limits;
 use crate::state_dir::{StateDir, StateDirError};
@@ -187,6 +187,7 @@ async fn live(
         .child(leases::child_spec(leases_slot, Arc::clone(&host)))
         .child(changes::child_spec(Arc::clone(&host)))
         .child(agents_spec)
+        .child(admission::child_spec(Arc::clone(&host)))
         .child(front_spec(&host));
     tracing::info!("steps 4 to 7: database, orphans, stale leases");
     let tree = Tree::start(root).await?;

@@ -1,5 +1,6 @@
 //! choird itself: the start-up sequence (`choir §6.2`), the tree (DESIGN §3), the front, the ordered end.
 
+mod admission;
 mod boot;
 mod changes;
 mod database;

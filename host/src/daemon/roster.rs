@@ -1,7 +1,7 @@
 //! Who is there: how to reach each agent's session. Agents join when they are configured and stay until choird ends, so
 //! that a removed one can still be stopped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -33,14 +33,32 @@ impl Roster {
             if self.get(agent).is_some() {
                 continue;
             }
-            let (handle, spec) = agent_spec(agent, host, &self.leases);
-            // Known before it starts: its parts look each other up.
-            self.agents.write().unwrap_or_else(PoisonError::into_inner).insert(agent.clone(), handle);
-            if let Err(error) = self.children.start_child(spec).await {
+            if let Err(error) = self.set_up(agent, host).await {
                 self.agents.write().unwrap_or_else(PoisonError::into_inner).remove(agent);
                 return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Sets up again what was lost with its supervisor, which starts empty. Returns whom.
+    pub(crate) async fn readmit_lost(&self, host: &Arc<Host>) -> Result<Vec<AgentId>, DynamicError> {
+        let _one_at_a_time = self.admitting.lock().await;
+        let there: BTreeSet<String> =
+            self.children.which_children().into_iter().map(|node| node.path).collect();
+        let lost = |agent: &AgentId| !there.iter().any(|path| path.ends_with(&format!("/{agent}")));
+        let lost: Vec<AgentId> = self.all().into_iter().map(|handle| handle.agent).filter(lost).collect();
+        for agent in &lost {
+            self.set_up(agent, host).await?;
+        }
+        Ok(lost)
+    }
+
+    async fn set_up(&self, agent: &AgentId, host: &Arc<Host>) -> Result<(), DynamicError> {
+        let (handle, spec) = agent_spec(agent, host, &self.leases);
+        // Known before it starts: its parts look each other up.
+        self.agents.write().unwrap_or_else(PoisonError::into_inner).insert(agent.clone(), handle);
+        self.children.start_child(spec).await?;
         Ok(())
     }
 

@@ -125,12 +125,12 @@ impl Stage<'_> {
         let standing = self.until(message, within, |s| s.committed > 0 || s.closed).await?;
         let calls = standing.committed;
         if self.house.model.is_some() {
-            self.words.say(&format!("   {}: {calls} tool call committed, a model call open", turn.tag));
+            self.words.say(&format!("   {}: tool calls committed: {calls}; a model call open", turn.tag));
         } else {
             let spread =
                 u64::try_from(MessageId::fresh().bits() % u128::from(limits::KILL_SPREAD_MS)).unwrap_or(0);
             sleep(Duration::from_millis(spread)).await;
-            self.words.say(&format!("   {}: {calls} tool call committed", turn.tag));
+            self.words.say(&format!("   {}: tool calls committed: {calls}", turn.tag));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use choir_host::config::{Template, template};
 use choir_host::control::views::{AgentView, SaidView, SentView};
-use choir_host::control::{Client, ClientError, Op};
+use choir_host::control::{Client, ClientError, ErrorCode, Op};
 use choir_host::secrets::Secrets;
 use choir_host::state_dir::StateDir;
 use choir_messages::id::{AgentId, MessageId, OutboundId};
@@ -233,6 +233,11 @@ fn copy_private(from: &Path, to: &Path) {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What happened is in the logs.
+            self.dir.disable_cleanup(true);
+            eprintln!("the state is kept in {}", self.dir.path().display());
+        }
         if let Some(child) = &mut self.choird
             && let Some(pid) = child.id()
         {
@@ -283,7 +288,8 @@ impl User {
         loop {
             match self.try_send(message, text).await {
                 Ok(_) => return message,
-                Err(error) if matches!(error, ClientError::Refused(_)) => panic!("{error}"),
+                // "The database is away" may be over the next time; every other refusal is final.
+                Err(ClientError::Refused(error)) if error.code != ErrorCode::Runtime => panic!("{error}"),
                 Err(error) => assert!(Instant::now() < until, "not accepted in time: {error}"),
             }
             tokio::time::sleep(LOOK).await;

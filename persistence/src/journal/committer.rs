@@ -338,6 +338,7 @@ mod tests {
             events: Vec::new(),
             bytes,
             reply: oneshot::channel().0,
+            span: Span::none(),
         }
     }
 

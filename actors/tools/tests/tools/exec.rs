@@ -151,7 +151,10 @@ fn a_command_inherits_the_search_path_and_the_mark_of_its_sandbox_and_nothing_el
         registry: Arc::new(ToolRegistry::builtin_with(&bench.root(), path, Some("label/01")).unwrap()),
         ..bench
     };
-    assert_eq!(marked.ok("choir.exec", names.clone())["stdout"], "CHOIR_CALL CHOIR_SANDBOX HOME LANG PATH TERM ");
+    assert_eq!(
+        marked.ok("choir.exec", names.clone())["stdout"],
+        "CHOIR_CALL CHOIR_SANDBOX HOME LANG PATH TERM "
+    );
     let shown = marked.ok("choir.exec", json!({"command": "echo $CHOIR_SANDBOX $PATH"}));
     assert_eq!(shown["stdout"], "label/01 /usr/bin:/bin\n");
     let bare = Bench {
