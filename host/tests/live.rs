@@ -13,7 +13,7 @@ use choir_messages::id::MessageId;
 use choir_scripted_model::{Fault, FaultRule, Script, When};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{SOON, User, World, signal, work};
+use support::{SOON, User, World, diagnosis, signal, work};
 
 fn plain(_: &mut Value) {}
 
@@ -22,7 +22,9 @@ async fn held(world: &World, user: &User, text: &str) -> MessageId {
     let when = When::Message { contains: text.into(), step: Some(1) };
     world.model.add_fault(FaultRule::once(when, Fault::Hold));
     let message = user.send(text).await;
-    world.model.until_held(SOON).await.unwrap();
+    if world.model.until_held(SOON).await.is_err() {
+        panic!("the model was not asked in time; {}", diagnosis(&world.state, &world.agent).await);
+    }
     message
 }
 

@@ -137,24 +137,6 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
     let all = spans(&receiver).await;
     let services: BTreeSet<&str> = all.iter().map(|span| span.service.as_str()).collect();
     assert_eq!(services, BTreeSet::from(["choir-agent", "choird"]));
-        let mut t = String::new();
-        for a in &all {
-            use std::fmt::Write;
-            let h = |b: &[u8]| b.iter().map(|x| format!("{x:02x}")).collect::<String>();
-            writeln!(
-                t,
-                "{} {} {} <- {} {} {:?}",
-                a.service,
-                &h(&a.trace)[..6.min(h(&a.trace).len())],
-                h(&a.id),
-                h(&a.parent),
-                a.name,
-                a.attributes
-            )
-            .unwrap();
-        }
-        std::fs::write(to, t).unwrap();
-    }
     let traces = [first, second].map(|message| tree_of(&all, message));
     assert_ne!(traces[0][0].trace, traces[1][0].trace);
     for (trace, message) in traces.iter().zip([first, second]) {

@@ -79,6 +79,7 @@ pub fn mailbox<M: Mail>(name: &str, spec: MailboxSpec) -> (Address<M>, Slot<M>) 
             parked: VecDeque::new(),
             open: true,
             target: None,
+            starting: 0,
             awake: false,
             busy: None,
             tickets: 0,
@@ -112,6 +113,8 @@ struct Inner<M> {
     parked: VecDeque<Parked<M>>,
     open: bool,
     target: Option<ActorRef<Wake>>,
+    /// The generation that is starting; 0 for none. Its pipes may end before it reads.
+    starting: u64,
     /// Whether a wake token is under way or the actor is draining: then no other is needed.
     awake: bool,
     busy: Option<Busy>,
@@ -246,7 +249,8 @@ impl<M: Mail> Shared<M> {
     pub(crate) fn push_own(&self, mail: M, generation: u64) {
         let envelope = Self::envelope(mail, generation);
         let mut inner = lock(&self.inner);
-        if !inner.open || self.generation.load(Ordering::Relaxed) != generation {
+        let living = inner.open && self.generation.load(Ordering::Relaxed) == generation;
+        if !living && inner.starting != generation {
             drop(inner);
             return;
         }
@@ -314,11 +318,17 @@ impl<M: Mail> Shared<M> {
         lock(&self.inner).busy.map(|busy| (busy.label, busy.progress))
     }
 
+    /// A new incarnation is about to run its first code, and will read once its start has succeeded.
+    pub(crate) fn expect(&self, generation: u64) {
+        lock(&self.inner).starting = generation;
+    }
+
     /// A new incarnation reads from here on.
     pub(crate) fn attach(&self, target: ActorRef<Wake>, generation: u64) {
         let mut inner = lock(&self.inner);
         self.generation.store(generation, Ordering::Relaxed);
         inner.open = true;
+        inner.starting = 0;
         inner.target = Some(target);
         inner.busy = None;
         inner.awake = false;

@@ -145,6 +145,7 @@ impl<A: Actor> ractor::Actor for Shell<A> {
         // Dropped in reverse order of declaration: the token outlives everything the factory made.
         let token = token;
         incarnation.embody(Body::Worker(myself.clone()));
+        slot.expect(incarnation.generation);
         let mut cx = Context::new(Arc::clone(&incarnation), Arc::clone(&slot), start_cx.address());
         let born = {
             let birth = pin!(async {

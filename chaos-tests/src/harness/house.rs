@@ -103,7 +103,6 @@ impl House {
             config.insert("sandbox".into(), json!(sandbox));
             config.insert("heartbeat_interval_ms".into(), json!(limits::HEARTBEAT_MS));
             config.insert("crash_detection_threshold_ms".into(), json!(limits::CRASH_MS));
-            config.insert("rate_limit_retry_ms".into(), json!(50));
             config.insert("postgres".into(), json!({ "binaries": postgres.dir() }));
         }
         std::fs::write(state.config(), config.to_string())?;

@@ -129,7 +129,7 @@ pub(crate) struct Process {
 }
 
 impl TestHost {
-    pub async fn new(script: Script) -> Self {
+    pub(crate) async fn new(script: Script) -> Self {
         let model = ScriptedModel::start(script, JournalSink::Memory).await.unwrap();
         let session = SessionId::fresh();
         let settings = AgentSettings {
@@ -171,12 +171,12 @@ impl TestHost {
         }
     }
 
-    pub fn workspace(&self) -> std::path::PathBuf {
+    pub(crate) fn workspace(&self) -> std::path::PathBuf {
         self.dir.path().join("workspace")
     }
 
     /// Starts a new generation of the agent and waits for its link.
-    pub async fn start(&mut self) -> Process {
+    pub(crate) async fn start(&mut self) -> Process {
         self.generation += 1;
         self.lease = LeaseId::fresh();
         if let Some(listener) = self.listener.take() {
@@ -243,13 +243,13 @@ impl TestHost {
         up.unwrap().clone().unwrap()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join(format!("agent{}.log", self.generation)))
             .unwrap_or_default()
     }
 
     /// Pushes a signal until it is taken.
-    pub async fn push(&self, signal: Signal) -> SignalAck {
+    pub(crate) async fn push(&self, signal: Signal) -> SignalAck {
         let sending = async {
             loop {
                 let request = SignalRequest {
@@ -274,7 +274,7 @@ impl TestHost {
     }
 
     /// Sends a user's message.
-    pub async fn say(&self, text: &str) -> MessageId {
+    pub(crate) async fn say(&self, text: &str) -> MessageId {
         let message = MessageId::fresh();
         let ack = self.push(Signal::UserMessage { message, text: text.to_owned() }).await;
         assert!(matches!(ack, SignalAck::Recorded { .. }), "{ack:?}");
@@ -282,7 +282,7 @@ impl TestHost {
     }
 
     /// Waits until the host's memory satisfies `look`.
-    pub async fn until<T>(&self, what: &str, look: impl Fn(&Memory) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, what: &str, look: impl Fn(&Memory) -> Option<T>) -> T {
         let mut grew = self.verbs.grew.subscribe();
         let waiting = async {
             loop {
@@ -300,7 +300,7 @@ impl TestHost {
     }
 
     /// Waits for the end of a message and returns its text.
-    pub async fn answer(&self, wanted: MessageId) -> String {
+    pub(crate) async fn answer(&self, wanted: MessageId) -> String {
         self.until("answer", |memory| {
             memory.events.iter().find_map(|event| match &event.body {
                 EventBody::MessageClosed { message, text, .. } if *message == wanted => Some(text.clone()),
@@ -311,7 +311,7 @@ impl TestHost {
     }
 
     /// Asserts that every message was closed exactly once.
-    pub fn closings(&self) -> usize {
+    pub(crate) fn closings(&self) -> usize {
         let memory = self.verbs.memory.lock().unwrap();
         let mut closed: Vec<_> = memory
             .events

@@ -258,6 +258,17 @@ impl Drop for World {
     }
 }
 
+/// How things stand, for the message of a test that waited in vain.
+pub(crate) async fn diagnosis(state: &StateDir, agent: &AgentId) -> String {
+    let Ok(client) = Client::connect(&state.control_socket(), SOON).await else { return "no choird".into() };
+    let view: Result<AgentView, _> = client.call(Op::AgentStatus { agent: agent.clone() }, SOON).await;
+    let tree: Result<Value, _> = client.call(Op::Tree, SOON).await;
+    let tree = tree.map(|tree| tree["agents"].to_string());
+    let log = std::fs::read_to_string(state.log_file("choird")).unwrap_or_default();
+    let last: Vec<_> = log.lines().rev().take(20).collect();
+    format!("{view:?}; {last:#?}; {tree:?}")
+}
+
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _ = rustix::process::kill_process(pid, signal);
@@ -312,12 +323,8 @@ impl User {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let client = Client::connect(&self.state.control_socket(), SOON).await.unwrap();
-                let op = Op::AgentStatus { agent: self.agent.clone() };
-                let view: Result<AgentView, _> = client.call(op, SOON).await;
-                let log = std::fs::read_to_string(self.state.log_file("choird")).unwrap_or_default();
-                let last: Vec<_> = log.lines().rev().take(20).collect();
-                panic!("no answer in time; said so far: {:?}; {view:?}; {last:#?}", self.said);
+                let now = diagnosis(&self.state, &self.agent).await;
+                panic!("no answer in time; said so far: {:?}; {now}", self.said);
             }
             let read = tokio::time::timeout(left, self.read_until(message)).await;
             if !matches!(read, Ok(Ok(()))) {

@@ -387,3 +387,45 @@ async fn pipes_are_bounded() {
     assert_eq!(tree.handle().living(), 2);
     end(tree).await;
 }
+
+/// Pipes to itself while it starts, and goes on only when the pipe has ended.
+struct Early(ReplyTo<u32>);
+
+impl Actor for Early {
+    type Msg = Msg;
+
+    async fn started(&mut self, cx: &mut Context<Msg>) -> Result<(), Failure> {
+        let (ended, end) = oneshot::channel::<()>();
+        cx.pipe_to_self(async {}, move |()| {
+            drop(ended);
+            Msg::Note(1)
+        })?;
+        let _ = end.await;
+        // The pipe's task pushes its message in the same poll in which it drops its end.
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, cx: &mut Context<Msg>) -> Result<(), Failure> {
+        if let Msg::Note(n) = msg {
+            let (unused, _) = reply_port();
+            std::mem::replace(&mut self.0, unused).send(n);
+            cx.stop();
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipe_that_ends_before_its_actor_has_started_is_not_lost() {
+    let (_address, slot) = mailbox("early", spec(4, WhenFull::Refuse));
+    let (heard, hears) = reply_port();
+    let heard = std::sync::Mutex::new(Some(heard));
+    let worker = ChildSpec::worker(slot, move |_| {
+        let heard = heard.lock().unwrap().take();
+        async move { heard.map(Early).ok_or_else(|| Failure::new("started twice")) }
+    });
+    let tree = tree_of(worker.restart(Restart::Temporary)).await;
+    assert_eq!(tokio::time::timeout(LONG, hears).await.expect("the message arrives").unwrap(), 1);
+    end(tree).await;
+}
