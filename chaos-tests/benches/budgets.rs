@@ -2,7 +2,12 @@
 //!
 //! Run it with `make bench` (it needs choird and choir-agent of the release build beside it).
 
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops when it cannot go on")]
+#![allow(
+    missing_docs,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark prints, and stops when it cannot go on"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,7 +48,9 @@ async fn measure() {
         [Step::call("choir.fs.read", json!({"path": "f.txt"})), Step::text("done")],
     );
     std::fs::write(dir.path().join("w/f.txt"), "hello\n").unwrap();
-    let model = ScriptedModel::start(script.rule(Match::Any, [Step::text("yes")]), JournalSink::Memory).await.unwrap();
+    let model = ScriptedModel::start(script.rule(Match::Any, [Step::text("yes")]), JournalSink::Memory)
+        .await
+        .unwrap();
     let text = template(&Template {
         agent: "assistant",
         workspace: &dir.path().join("w"),
@@ -89,7 +96,8 @@ async fn measure() {
             took.push(from.elapsed());
         }
         took.sort_unstable();
-        let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)].as_secs_f64() * 1000.0;
+        let at =
+            |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)].as_secs_f64() * 1000.0;
         row(what, "< 10 ms p50", &format!("p50 {:.1} ms, p99 {:.1} ms", at(50), at(99)));
     }
 

@@ -14,8 +14,8 @@ fn shard(number: u64) -> Range<u64> {
     number * SHARD..(number + 1) * SHARD
 }
 
-async fn hold(sandbox: &str, seeds: Range<u64>) -> Tally {
-    let tally = Tally::of(sandbox, seeds).await;
+async fn hold(sandbox: &str, seeds: Range<u64>, keep: bool) -> Tally {
+    let tally = Tally::of(sandbox, seeds, keep).await;
     println!("{tally}");
     assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n\n"));
     tally
@@ -23,7 +23,7 @@ async fn hold(sandbox: &str, seeds: Range<u64>) -> Tally {
 
 /// Plays a shard, and makes sure that it reached what it is for.
 async fn whole(number: u64) {
-    let tally = hold("process", shard(number)).await;
+    let tally = hold("process", shard(number), false).await;
     assert_eq!(u64::from(tally.played), SHARD);
     let dealt = tally.dealt.values().sum::<u32>() as usize;
     assert!(dealt * 2 > tally.planned, "too few steps were reached: {tally}");
@@ -54,11 +54,11 @@ async fn no_kill_loses_a_message_or_repeats_an_effect_in_seeds_150_to_199() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_holds_inside_bubblewrap() {
-    hold("bubblewrap", 200..206).await;
+    hold("bubblewrap", 200..206, false).await;
 }
 
-/// Plays the seed in `CHOIR_SEED`, or one if it is not set; `CHOIR_SEED=100..150` plays a range, `CHOIR_SANDBOX` names
-/// another sandbox.
+/// Plays the seed in `CHOIR_SEED`, or one if it is not set, and tells what happened. `CHOIR_SEED=100..150` plays a range,
+/// `CHOIR_SANDBOX` names another sandbox, `CHOIR_KEEP=1` keeps the folder with its logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay() {
     let text = std::env::var("CHOIR_SEED").unwrap_or_else(|_| "1".into());
@@ -69,7 +69,14 @@ async fn replay() {
         None => number(&text).map(|seed| seed..seed + 1),
     };
     match seeds {
-        Some(seeds) => drop(hold(&sandbox, seeds).await),
+        Some(seeds) => {
+            let one = seeds.end == seeds.start + 1;
+            let keep = std::env::var_os("CHOIR_KEEP").is_some();
+            let tally = hold(&sandbox, seeds, keep).await;
+            if one {
+                println!("{}", tally.last.join("\n"));
+            }
+        }
         None => panic!("CHOIR_SEED={text} is neither a number nor a range such as 100..150"),
     }
 }

@@ -25,7 +25,10 @@ pub(super) fn read(evidence: &Evidence, found: &mut Vec<Violation>) -> Vec<Event
         match event.check(evidence.session, head) {
             Err(error) => found.push(Violation::Chain(error.to_string())),
             Ok(text) if text != row.canonical => {
-                found.push(Violation::Chain(format!("revision {}: the stored text is not canonical", event.rev)));
+                found.push(Violation::Chain(format!(
+                    "revision {}: the stored text is not canonical",
+                    event.rev
+                )));
             }
             Ok(_) => {}
         }

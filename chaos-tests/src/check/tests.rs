@@ -29,7 +29,14 @@ fn user(message: MessageId) -> EventBody {
 
 fn output(message: MessageId, text: Option<&str>, calls: Vec<(InvocationId, ToolCall)>) -> EventBody {
     let (call, model) = (ModelCallId::from_bits(31), "scripted".to_owned());
-    EventBody::ModelOutput { call, message, text: text.map(str::to_owned), calls, usage: Usage::default(), model }
+    EventBody::ModelOutput {
+        call,
+        message,
+        text: text.map(str::to_owned),
+        calls,
+        usage: Usage::default(),
+        model,
+    }
 }
 
 fn closed(message: MessageId, outcome: MessageOutcome, text: &str) -> EventBody {
@@ -169,7 +176,13 @@ fn good() -> Evidence {
         invocations: vec![InvocationRow { invocation: CALL, status: "success".into() }],
         said: vec![said(1, FIRST, "done s1m0"), said(2, SECOND, "done s1m1")],
         requests: vec![
-            entry(1, "s1m0", 0, None, Outcome::Answered { text: None, tools: vec!["x".into()], off_script: false }),
+            entry(
+                1,
+                "s1m0",
+                0,
+                None,
+                Outcome::Answered { text: None, tools: vec!["x".into()], off_script: false },
+            ),
             entry(2, "s1m0", 1, None, says("done s1m0")),
             entry(3, "s1m1", 0, None, says("done s1m1")),
         ],
@@ -248,7 +261,9 @@ fn what_went_wrong_on_the_way_to_the_user_is_detected() {
         e.said[0].outbound = outbound(9);
     });
     assert_eq!(found, [Violation::Unborn(outbound(9))]);
-    assert!(spoiled(|e| drop(e.outbox.remove(0))).contains(&Violation::Outbox { message: FIRST, answers: 0 }));
+    assert!(
+        spoiled(|e| drop(e.outbox.remove(0))).contains(&Violation::Outbox { message: FIRST, answers: 0 })
+    );
 }
 
 #[test]
@@ -329,8 +344,11 @@ fn tables_that_tell_another_story_than_the_log_are_detected() {
 #[test]
 fn a_failure_needs_a_fault_at_the_model_or_more_interruptions_than_are_borne() {
     let failure = ModelFailure::ServerError { status: 500 };
-    let model_failed =
-        || EventBody::ModelFailed { call: ModelCallId::from_bits(31), message: FIRST, failure: failure.clone() };
+    let model_failed = || EventBody::ModelFailed {
+        call: ModelCallId::from_bits(31),
+        message: FIRST,
+        failure: failure.clone(),
+    };
     let mut evidence = good().failed(model_failed(), "no");
     assert!(matches!(&check(&evidence)[..], [Violation::Unexplained { .. }]));
     evidence.requests = vec![entry(1, "s1m0", 0, Some(Fault::Status { status: 500 }), Outcome::Faulted)];

@@ -18,7 +18,12 @@ use crate::plan::{At, Plan};
 pub(super) type Heard = Arc<Mutex<Vec<Answer>>>;
 
 /// Sends a message until it is confirmed.
-pub(super) async fn send(house: &House, stage: &Stage, message: MessageId, text: &str) -> Result<(), HarnessError> {
+pub(super) async fn send(
+    house: &House,
+    stage: &Stage,
+    message: MessageId,
+    text: &str,
+) -> Result<(), HarnessError> {
     let mut refusals = 0u32;
     let sending = async {
         loop {
@@ -68,13 +73,8 @@ async fn chat(
             serde_json::from_value(item).map_err(|error| ClientError::Malformed(error.to_string()))?;
         let outbound = said.outbound;
         let answers = ids.iter().position(|id| *id == said.message).filter(|_| said.kind == "answer");
-        let answer = Answer {
-            outbound,
-            message: said.message,
-            kind: said.kind,
-            text: said.text,
-            repeat: said.repeat,
-        };
+        let answer =
+            Answer { outbound, message: said.message, kind: said.kind, text: said.text, repeat: said.repeat };
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
         if let Some(number) = answers {
             let at = At::Shown(number);

@@ -58,7 +58,9 @@ async fn read(
             .await?;
     let head = Head { rev: u64::try_from(rev).unwrap_or_default(), hash: parsed(&hash)? };
     let rows: Vec<(String, Option<String>)> =
-        sqlx::query_as("SELECT message_id, outcome FROM choir_control.inbox ORDER BY seq").fetch_all(&mut *sql).await?;
+        sqlx::query_as("SELECT message_id, outcome FROM choir_control.inbox ORDER BY seq")
+            .fetch_all(&mut *sql)
+            .await?;
     let mut inbox = Vec::new();
     for (message, outcome) in rows {
         let outcome = outcome.map(|word| json::<MessageOutcome>(&format!("\"{word}\""))).transpose()?;

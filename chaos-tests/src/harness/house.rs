@@ -198,7 +198,9 @@ impl House {
                 }
             }
         };
-        timeout(limits::SETTLED, connecting).await.map_err(|_| HarnessError::Deadline("a connection to the database"))
+        timeout(limits::SETTLED, connecting)
+            .await
+            .map_err(|_| HarnessError::Deadline("a connection to the database"))
     }
 
     /// choird's own process, as the keeper started it.
@@ -241,7 +243,8 @@ impl House {
             _ => None,
         };
         self.keeper.abort();
-        let left = holding(&self.dir).into_iter().filter(|line| !line.contains("watchdog")).collect::<Vec<_>>();
+        let left =
+            holding(&self.dir).into_iter().filter(|line| !line.contains("watchdog")).collect::<Vec<_>>();
         let kept = self.dir.with_extension("kept");
         if keep {
             std::fs::rename(&self.dir, &kept)?;

@@ -58,7 +58,10 @@ impl Process {
 
     /// Its living children.
     pub(super) fn children(self) -> Vec<Self> {
-        pids().filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == self.pid)).filter_map(Self::of).collect()
+        pids()
+            .filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == self.pid))
+            .filter_map(Self::of)
+            .collect()
     }
 
     /// Whether one of its arguments is exactly this path.
@@ -106,8 +109,12 @@ mod tests {
     #[test]
     fn a_process_is_told_from_its_successor_and_found_by_what_it_holds() {
         let dir = tempfile::tempdir().unwrap();
-        let mut child =
-            std::process::Command::new("sh").args(["-c", "read x"]).arg(dir.path()).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read x"])
+            .arg(dir.path())
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let process = Process::of(child.id()).unwrap();
         let me = Process::of(std::process::id()).unwrap();
         assert!(process.lives() && process.descends_from(me.pid) && me.children().contains(&process));

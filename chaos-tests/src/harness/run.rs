@@ -10,8 +10,8 @@ use choir_messages::event::EventBody;
 use choir_messages::id::{InvocationId, MessageId, SessionId};
 use choir_scripted_model::{Handle, Outcome};
 use futures_util::StreamExt as _;
-use serde_json::Value;
 use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::house::House;
@@ -100,7 +100,8 @@ async fn conversation(
     stage.tell("agent stopped");
     for death in house.take_deaths() {
         stage.tell(format!("choird had ended: {death}"));
-        let killed = dealt.lock().unwrap_or_else(PoisonError::into_inner).contains(&Wound::Kill(Target::Choird));
+        let killed =
+            dealt.lock().unwrap_or_else(PoisonError::into_inner).contains(&Wound::Kill(Target::Choird));
         if !killed {
             return Err(HarnessError::Fell(death));
         }
@@ -108,10 +109,11 @@ async fn conversation(
     let tables = evidence::tables(house, session, &before).await?;
     let lines = evidence::lines(house, plan)?;
     let requests = model.shutdown().await.entries();
-    let asked = ids
-        .iter()
-        .zip(&plan.messages)
-        .map(|(message, said)| Asked { message: *message, tag: said.tag.clone(), effects: said.effects.clone() });
+    let asked = ids.iter().zip(&plan.messages).map(|(message, said)| Asked {
+        message: *message,
+        tag: said.tag.clone(),
+        effects: said.effects.clone(),
+    });
     let wounds = dealt.lock().unwrap_or_else(PoisonError::into_inner).len();
     Ok(Evidence {
         session,
@@ -228,8 +230,8 @@ async fn follow(house: &House, stage: &Stage, session: SessionId, last_call: &Mu
             let client = Client::connect(&house.socket(), limits::REQUEST).await?;
             let mut stream = client.stream(Op::SessionEvents { session, after, follow: true }).await?;
             while let Some(item) = stream.item().await? {
-                let line: EventLine =
-                    serde_json::from_value(item).map_err(|error| ClientError::Malformed(error.to_string()))?;
+                let line: EventLine = serde_json::from_value(item)
+                    .map_err(|error| ClientError::Malformed(error.to_string()))?;
                 after = line.rev;
                 if let EventBody::ToolCallCommitted { invocation, .. } = &line.body {
                     *last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(*invocation);

@@ -33,6 +33,8 @@ pub struct Tally {
     pub dealt: BTreeMap<&'static str, u32>,
     /// The slowest seeds.
     pub slowest: Vec<(Duration, u64)>,
+    /// What happened in the last seed, line by line.
+    pub last: Vec<String>,
     /// What broke, each with its seed, its story and where its house is kept.
     pub failures: Vec<String>,
 }
@@ -53,8 +55,8 @@ impl fmt::Display for Tally {
 }
 
 impl Tally {
-    /// Plays seeds one after another.
-    pub async fn of(sandbox: &str, seeds: Range<u64>) -> Self {
+    /// Plays seeds one after another. The last house is removed unless it is to be kept.
+    pub async fn of(sandbox: &str, seeds: Range<u64>, keep: bool) -> Self {
         let mut tally = Self::default();
         let mut house = None;
         for seed in seeds {
@@ -75,6 +77,7 @@ impl Tally {
             let began = Instant::now();
             let played = play(&current, &plan).await;
             tally.slowest.push((began.elapsed(), seed));
+            tally.last.clone_from(&played.story);
             let broken = tally.count(&plan, &played);
             if broken.is_empty() {
                 house = Some(current);
@@ -87,10 +90,12 @@ impl Tally {
             };
             tally.failures.push(tell(seed, &plan, &broken, &played.story, &kept));
         }
-        if let Some(house) = house
-            && let Err(error) = house.close(false).await
-        {
-            tally.failures.push(error.to_string());
+        if let Some(house) = house {
+            match house.close(keep).await {
+                Ok(Some(kept)) => tally.last.push(format!("kept in {}", kept.display())),
+                Ok(None) => {}
+                Err(error) => tally.failures.push(error.to_string()),
+            }
         }
         tally.slowest.sort_unstable_by(|a, b| b.cmp(a));
         tally
@@ -116,8 +121,7 @@ impl Tally {
 }
 
 fn tell(seed: u64, plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
-    let wounds: Vec<String> =
-        plan.wounds.iter().map(|w| format!("  {:?}, when {}", w.wound, w.at)).collect();
+    let wounds: Vec<String> = plan.wounds.iter().map(|w| format!("  {:?}, when {}", w.wound, w.at)).collect();
     format!(
         "seed {seed} broke:\n  {}\nits wounds:\n{}\nwhat happened:\n{}\nkept in {kept}\n\
          replay: CHOIR_SEED={seed} cargo nextest run -p choir-chaos-tests replay --no-capture",

@@ -4,8 +4,8 @@
 mod talk;
 mod wounds;
 
-pub use talk::{Message, ModelFault};
 pub(crate) use talk::{HEAD, OWN, RAN, WROTE};
+pub use talk::{Message, ModelFault};
 pub use wounds::{AGENT_PATHS, At, Target, Wound, Wounding};
 
 use choir_scripted_model::{FaultRule, Script};
@@ -34,7 +34,8 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut draw = Seed::new(seed);
         let count = 2 + draw.below(MESSAGES - 1);
-        let messages: Vec<Message> = (0..count).map(|number| Message::draw(seed, number, &mut draw)).collect();
+        let messages: Vec<Message> =
+            (0..count).map(|number| Message::draw(seed, number, &mut draw)).collect();
         let together = draw.once_in(3);
         let wounds = wounds::draw(&messages, &mut draw);
         Self { seed, messages, together, wounds }
@@ -52,7 +53,8 @@ impl Plan {
             }
         }
         for message in &self.messages {
-            script = script.rule(choir_scripted_model::Match::Tag(message.tag.clone()), message.steps.clone());
+            script =
+                script.rule(choir_scripted_model::Match::Tag(message.tag.clone()), message.steps.clone());
             if let Some(fault) = &message.fault {
                 script = script.fault(fault.rule(&message.tag));
             }

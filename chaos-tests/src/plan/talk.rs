@@ -86,7 +86,8 @@ struct Maker<'a> {
 impl Message {
     pub(super) fn draw(seed: u64, number: u64, draw: &mut Seed) -> Self {
         let tag = format!("s{seed}m{number}");
-        let mut maker = Maker { folder: folder(seed), prefix: format!("e{seed}.{number}"), effects: Vec::new(), draw };
+        let mut maker =
+            Maker { folder: folder(seed), prefix: format!("e{seed}.{number}"), effects: Vec::new(), draw };
         let with_calls = 1 + maker.draw.below(STEPS);
         let mut steps: Vec<Step> = (0..with_calls).map(|_| maker.step()).collect();
         steps.push(Step::text(format!("done {tag}")));
@@ -121,9 +122,7 @@ impl Maker<'_> {
         let command = self.command(&tag);
         let run = || Step::call("choir.exec", json!({ "command": command }));
         let path = self.path(RAN);
-        let look = || {
-            Step::call("choir.fs.read", json!({ "path": path }))
-        };
+        let look = || Step::call("choir.fs.read", json!({ "path": path }));
         let lacking = || Condition::ResultLacks(tag.clone());
         let failed = || Condition::StatusIs("error".into());
         // A look that fails shows nothing, least of all that the line is missing.

@@ -37,6 +37,8 @@ impl Actor for Admission {
     type Msg = Look;
 
     async fn started(&mut self, cx: &mut Context<Look>) -> Result<(), Failure> {
+        // Here, and not once the tree stands: the front comes after this, and must not deny what is configured.
+        self.host.roster.admit_configured(&self.host).await?;
         cx.send_interval(LOOK_EVERY, || Look)?;
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use choir_persistence::postgres::{ClusterError, Source};
 use choir_sandbox::{Preference, SandboxError, detect};
 use choir_supervisors::{
-    ChildSpec, DynamicError, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree,
-    WhenFull, mailbox,
+    ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree, WhenFull,
+    mailbox,
 };
 use choir_telemetry::{Telemetry, TelemetryError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -63,9 +63,6 @@ pub enum BootError {
     /// A part of the tree.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// An agent's part of it.
-    #[error("an agent could not be set up: {0}")]
-    Agents(#[from] DynamicError),
     /// Signal handlers.
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
@@ -195,7 +192,6 @@ async fn live(
     let _ = host.tree.set(handle.clone());
     let observed = handle.clone();
     host.metrics.observe_tree(move || crate::telemetry::samples(&observed));
-    host.roster.admit_configured(&host).await?;
     tracing::info!(
         config_version = host.settings().version,
         agents = host.roster.all().len(),

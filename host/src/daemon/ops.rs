@@ -90,7 +90,8 @@ pub(super) async fn run(host: &Arc<Host>, op: Op, out: &Out) -> Answer {
         Op::Chat { agent, redeliver } => streams::chat(&find(host, &agent)?, redeliver, out).await,
         Op::Delivered { agent, outbound } => {
             let handle = find(host, &agent)?;
-            handle.outbox.send(OutboxMsg::Acked { id: outbound }).await.map_err(|e| busy(&e))?;
+            let acked = |reply| OutboxMsg::Acked { id: outbound, reply };
+            handle.outbox.call(limits::CONTROL_OPERATION, acked).await.map_err(|e| busy(&e))?;
             Ok(Value::Null)
         }
         Op::Tree => value(&tree(host).await),

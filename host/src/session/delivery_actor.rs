@@ -31,8 +31,8 @@ pub(crate) enum OutboxMsg {
     Attach { redeliver: bool, to: mpsc::Sender<SaidView>, reply: ReplyTo<ChannelNo> },
     /// A channel is gone.
     Detach { channel: ChannelNo },
-    /// The attached channel showed a message.
-    Acked { id: OutboundId },
+    /// A channel showed a message; answered once that is recorded.
+    Acked { id: OutboundId, reply: ReplyTo<()> },
     /// The store may hold something new.
     Changed,
     /// What the store answered.
@@ -69,6 +69,8 @@ struct OutboxActor {
     /// Whether rows that an earlier incarnation was sending may have been left: this actor is the only sender, so what is
     /// being sent when it begins was lost. Looked at again with each channel, since a killed one's claim may commit late.
     sweep: bool,
+    /// Confirmations whose record is not written yet.
+    acks: Vec<(OutboundId, ReplyTo<()>)>,
 }
 
 pub(super) fn child_spec(slot: Slot<OutboxMsg>, shared: Arc<Shared>) -> ChildSpec {
@@ -84,6 +86,7 @@ pub(super) fn child_spec(slot: Slot<OutboxMsg>, shared: Arc<Shared>) -> ChildSpe
                 to: None,
                 alarm: Alarm::default(),
                 sweep: true,
+                acks: Vec::new(),
             })
         }
     })
@@ -107,7 +110,8 @@ impl Actor for OutboxActor {
                 self.to.take_if(|(no, _)| *no == channel);
                 Input::Detach { channel }
             }
-            OutboxMsg::Acked { id } => {
+            OutboxMsg::Acked { id, reply } => {
+                self.acks.push((id, reply));
                 Input::Acked { channel: self.to.as_ref().map_or(0, |(channel, _)| *channel), id }
             }
             OutboxMsg::Changed => Input::Changed,
@@ -204,8 +208,12 @@ impl OutboxActor {
                     return Ok(Some(Input::Detach { channel }));
                 }
             }
-            Action::Delivered(id) => mark(store, id, OutboxStep::Delivered, cx)?,
-            Action::MarkAmbiguous(id) => mark(store, id, OutboxStep::Lost, cx)?,
+            Action::Delivered(id) => {
+                let replies =
+                    self.acks.extract_if(.., |(acked, _)| *acked == id).map(|(_, reply)| reply).collect();
+                mark(store, id, OutboxStep::Delivered, replies, cx)?;
+            }
+            Action::MarkAmbiguous(id) => mark(store, id, OutboxStep::Lost, Vec::new(), cx)?,
             Action::End { channel } => {
                 self.to.take_if(|(no, _)| *no == channel);
             }
@@ -238,13 +246,14 @@ fn mark(
     store: Option<Store>,
     id: OutboundId,
     step: OutboxStep,
+    replies: Vec<ReplyTo<()>>,
     cx: &mut Context<OutboxMsg>,
 ) -> Result<(), Failure> {
     let write = async move {
         let Some(store) = store else { return };
         for _ in 0..TRIES {
             match store.outbound_step(id, step).await {
-                Ok(_) => return,
+                Ok(_) => return replies.into_iter().for_each(|reply| reply.send(())),
                 Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
                 Err(error) => {
                     return tracing::error!(%id, ?step, %error, "an outbound message's step was not recorded");
