@@ -212,7 +212,12 @@ fn a_good_conversation_passes_and_so_does_a_marked_repeat_of_an_answer() {
 #[test]
 fn a_lost_message_is_detected() {
     assert!(spoiled(|e| e.inbox[0].outcome = None).contains(&Violation::Lost(FIRST)));
-    assert!(spoiled(|e| drop(e.inbox.remove(0))).contains(&Violation::NotStored(FIRST)));
+    assert!(
+        spoiled(|e| {
+            e.inbox.remove(0);
+        })
+        .contains(&Violation::NotStored(FIRST))
+    );
     let stranger = MessageId::from_bits(99);
     let row = InboxRow { message: stranger, outcome: None };
     assert!(spoiled(|e| e.inbox.push(row)).contains(&Violation::Stranger(stranger)));
@@ -243,7 +248,9 @@ fn a_second_answer_is_detected_wherever_it_shows() {
 
 #[test]
 fn what_went_wrong_on_the_way_to_the_user_is_detected() {
-    let found = spoiled(|e| drop(e.said.remove(0)));
+    let found = spoiled(|e| {
+        e.said.remove(0);
+    });
     assert_eq!(found, [Violation::Answered { message: FIRST, answers: 0 }]);
     let found = spoiled(|e| {
         let again = e.said[0].clone();
@@ -262,16 +269,23 @@ fn what_went_wrong_on_the_way_to_the_user_is_detected() {
     });
     assert_eq!(found, [Violation::Unborn(outbound(9))]);
     assert!(
-        spoiled(|e| drop(e.outbox.remove(0))).contains(&Violation::Outbox { message: FIRST, answers: 0 })
+        spoiled(|e| {
+            e.outbox.remove(0);
+        })
+        .contains(&Violation::Outbox { message: FIRST, answers: 0 })
     );
 }
 
 #[test]
 fn a_repeated_a_missing_and_an_unexplained_effect_are_detected() {
-    let found = spoiled(|e| drop(e.lines.insert(TAG.into(), 2)));
+    let found = spoiled(|e| {
+        e.lines.insert(TAG.into(), 2);
+    });
     assert_eq!(found, [Violation::Repeated { tag: TAG.into(), times: 2 }]);
     assert_eq!(spoiled(|e| e.lines.clear()), [Violation::Missing(TAG.into())]);
-    let found = spoiled(|e| drop(e.lines.insert("else".into(), 1)));
+    let found = spoiled(|e| {
+        e.lines.insert("else".into(), 1);
+    });
     assert_eq!(found, [Violation::Strange("else".into())]);
     // An effect of a call that was only requested.
     let mut bodies = bodies();
@@ -309,8 +323,12 @@ fn a_changed_log_is_detected() {
     assert!(changed(&spoiled(|e| e.log[3].canonical = e.log[3].canonical.replace("edge", "core:x"))));
     assert!(changed(&spoiled(|e| e.log[3].canonical.push(' '))));
     assert!(changed(&spoiled(|e| e.log[3].hash = Digest::ZERO)));
-    assert!(changed(&spoiled(|e| drop(e.log.remove(3)))));
-    assert!(changed(&spoiled(|e| drop(e.log.pop()))));
+    assert!(changed(&spoiled(|e| {
+        e.log.remove(3);
+    })));
+    assert!(changed(&spoiled(|e| {
+        e.log.pop();
+    })));
     assert!(changed(&spoiled(|e| e.log.swap(1, 2))));
     // A chain that holds, of events that may not follow each other.
     let mut bodies = bodies();

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use choir_host::control::views::{AgentView, EventLine};
 use choir_host::control::{Client, ClientError, Op};
@@ -26,6 +27,8 @@ pub struct Played {
     pub result: Result<Evidence, HarnessError>,
     /// What happened, line by line.
     pub story: Vec<String>,
+    /// The longest time in which nothing happened, and what had happened before it.
+    pub pause: (Duration, String),
     /// The wounds that were dealt.
     pub dealt: Vec<Wound>,
 }
@@ -38,7 +41,8 @@ pub async fn play(house: &House, plan: &Plan) -> Played {
     if let Err(error) = &result {
         stage.tell(error.to_string());
     }
-    Played { result, story: stage.story(), dealt: dealt.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    let dealt = dealt.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Played { result, story: stage.story(), pause: stage.longest_pause(), dealt }
 }
 
 async fn conversation(

@@ -14,6 +14,9 @@ use crate::plan::Plan;
 /// Failures after which a shard gives up: more would say the same again.
 const ENOUGH: usize = 5;
 
+/// Seeds that are told as the slowest.
+const SLOWEST: usize = 5;
+
 /// What seeds came to.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -31,8 +34,8 @@ pub struct Tally {
     pub planned: usize,
     /// Wounds that were dealt, by kind.
     pub dealt: BTreeMap<&'static str, u32>,
-    /// The slowest seeds.
-    pub slowest: Vec<(Duration, u64)>,
+    /// How long seeds took, the slowest first, each with its longest pause.
+    pub slowest: Vec<(Duration, u64, String)>,
     /// What happened in the last seed, line by line.
     pub last: Vec<String>,
     /// What broke, each with its seed, its story and where its house is kept.
@@ -48,9 +51,10 @@ impl fmt::Display for Tally {
         )?;
         let dealt: u32 = self.dealt.values().sum();
         writeln!(f, "{dealt} of {planned} wounds dealt: {:?}", self.dealt)?;
-        let slowest: Vec<String> =
-            self.slowest.iter().take(5).map(|(took, seed)| format!("{seed}: {took:.1?}")).collect();
-        write!(f, "slowest seeds: {}", slowest.join(", "))
+        for (took, seed, pause) in self.slowest.iter().take(SLOWEST) {
+            writeln!(f, "seed {seed} took {took:.1?}, {pause}")?;
+        }
+        Ok(())
     }
 }
 
@@ -76,7 +80,8 @@ impl Tally {
             let plan = Plan::of(seed);
             let began = Instant::now();
             let played = play(&current, &plan).await;
-            tally.slowest.push((began.elapsed(), seed));
+            let (pause, after) = &played.pause;
+            tally.slowest.push((began.elapsed(), seed, format!("{pause:.1?} of it after \"{after}\"")));
             tally.last.clone_from(&played.story);
             let broken = tally.count(&plan, &played);
             if broken.is_empty() {

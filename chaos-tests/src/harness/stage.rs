@@ -42,6 +42,16 @@ impl Stage {
         story.iter().map(|(at, line)| format!("{:>8.3} s  {line}", at.as_secs_f64())).collect()
     }
 
+    /// The longest time in which nothing happened, and what had happened before it.
+    pub(super) fn longest_pause(&self) -> (Duration, String) {
+        let story = self.story.lock().unwrap_or_else(PoisonError::into_inner);
+        let pauses = story.windows(2).filter_map(|pair| match pair {
+            [(before, line), (after, _)] => Some((after.saturating_sub(*before), line.trim().to_owned())),
+            _ => None,
+        });
+        pauses.max().unwrap_or_default()
+    }
+
     /// A step was reached.
     pub(super) fn mark(&self, at: At) {
         if self.seen.send_if_modified(|seen| seen.insert(at)) {

@@ -61,7 +61,7 @@ pub enum BootError {
     #[error("{0}")]
     NoAgent(String),
     /// A part of the tree.
-    #[error(transparent)]
+    #[error("choird could not start: {}", innermost(.0))]
     Start(#[from] StartError),
     /// Signal handlers.
     #[error("signals cannot be received: {0}")]
@@ -69,6 +69,12 @@ pub enum BootError {
     /// The tree gave up.
     #[error("choird gave up: {0}; see `choirctl logs choird`, or the log file")]
     GaveUp(String),
+}
+
+/// The reason at the bottom: which supervisors passed it up says nothing to a person, and the log has it.
+fn innermost(error: &StartError) -> String {
+    let text = error.to_string();
+    text.rsplit("it failed: ").next().unwrap_or(&text).to_owned()
 }
 
 impl From<ClusterError> for BootError {

@@ -74,7 +74,14 @@ pub(crate) fn child_spec(source: Source, host: Arc<Host>) -> Result<ChildSpec, C
     // would help nobody.
     let patient = Intensity { restarts: u32::MAX, within: Duration::from_secs(1) };
     let spec = SupervisorSpec::new("store", Strategy::OneForOne).intensity(patient);
-    let back_off = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(10));
+    // A server that was up for a while has recovered, so the next crash is mended at once again.
+    let back_off = Backoff {
+        immediate: 1,
+        initial: Duration::from_millis(200),
+        max: Duration::from_secs(10),
+        factor: 2,
+        stable_after: Duration::from_secs(2),
+    };
     match source {
         Source::External(options) => Ok(ChildSpec::supervisor(spec.child(pool(*options, host, back_off)))),
         Source::Embedded(config) => {

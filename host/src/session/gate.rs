@@ -16,7 +16,7 @@ use super::Grant;
 use super::core::Attempt;
 use super::parts::Shared;
 use super::pusher_actor::InboxMsg;
-use super::session_actor::SessionMsg;
+use super::session_mail::SessionMsg;
 use super::verbs::Gate;
 use super::watchdog_actor::WatchdogMsg;
 use crate::limits;

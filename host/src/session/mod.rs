@@ -14,6 +14,7 @@ mod pusher_actor;
 mod replica;
 mod sandbox;
 mod session_actor;
+mod session_mail;
 mod verbs;
 pub mod watchdog;
 mod watchdog_actor;
@@ -28,7 +29,7 @@ pub(crate) use gate::GateMsg;
 pub(crate) use parts::{AgentHandle, agent_spec};
 pub(crate) use pusher_actor::InboxMsg;
 pub(crate) use replica::ReplicaMsg;
-pub(crate) use session_actor::{Overrides, SessionMsg};
+pub(crate) use session_mail::{Overrides, SessionMsg};
 
 /// A moment, as the time since choird started. The cores below read no clock.
 pub type Now = Duration;

@@ -173,6 +173,8 @@ impl<T> Outbox<T> {
             Input::StoreFailed => {
                 self.asking = false;
                 self.stale = true;
+                // The claim may have been made although its answer is lost: such a message is ambiguous now.
+                self.want_again |= self.channel.as_ref().is_some_and(|channel| channel.redeliver);
                 self.retry = Some(now + limits::OPEN_RETRY);
             }
             Input::Acked { channel, id } => {
@@ -261,6 +263,20 @@ mod tests {
         let out = outbox.step(Input::Acked { channel: 1, id: id(1) }, Now::ZERO);
         assert_eq!(out, [Action::Delivered(id(1)), Action::Again]);
         assert_eq!(outbox.step(Input::Again(None), Now::ZERO), [Action::Claim]);
+    }
+
+    #[test]
+    fn a_message_whose_claim_went_astray_is_looked_for_while_the_channel_stays() {
+        let mut outbox: Outbox<()> = Outbox::default();
+        outbox.step(Input::Attach { channel: 1, redeliver: true }, Now::ZERO);
+        assert_eq!(outbox.step(Input::Again(None), Now::ZERO), [Action::Claim]);
+        assert_eq!(outbox.step(Input::StoreFailed, Now::ZERO), []);
+        assert_eq!(outbox.step(Input::Tick, limits::OPEN_RETRY), [Action::Again]);
+        // A channel that does not recognise repeats gets the next one only.
+        let mut outbox: Outbox<()> = Outbox::default();
+        outbox.step(Input::Attach { channel: 1, redeliver: false }, Now::ZERO);
+        outbox.step(Input::StoreFailed, Now::ZERO);
+        assert_eq!(outbox.step(Input::Tick, limits::OPEN_RETRY), [Action::Claim]);
     }
 
     #[test]

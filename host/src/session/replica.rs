@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::Grant;
 use super::core::Attempt;
 use super::parts::Shared;
-use super::session_actor::SessionMsg;
+use super::session_mail::SessionMsg;
 use crate::control::views::LaneView;
 use crate::limits;
 

@@ -11,7 +11,7 @@ use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 
 use super::core::Attempt;
 use super::parts::Shared;
-use super::session_actor::SessionMsg;
+use super::session_mail::SessionMsg;
 
 /// Longest handling of one message: a start under its own deadline, with room.
 const STUCK: Duration = Duration::from_secs(60);

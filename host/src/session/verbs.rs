@@ -17,12 +17,15 @@ use super::Grant;
 use super::gate::GateMsg;
 use super::parts::Shared;
 use super::replica::{ReplicaMsg, tree_fits};
-use super::session_actor::SessionMsg;
+use super::session_mail::SessionMsg;
 use super::watchdog_actor::WatchdogMsg;
 use crate::limits;
 
 /// Longest wait for the replica: an append's own deadline in the store, with room.
 const REPLICA: Duration = Duration::from_secs(30);
+
+/// How often an agent that waits for the host counts as heard: well below the smallest crash threshold.
+const STILL_HERE: Duration = Duration::from_millis(100);
 
 /// One sandbox's gate.
 pub(super) struct Gate {
@@ -65,9 +68,8 @@ impl Gate {
             Request::GetSecrets { names } => self.secrets(&names),
             Request::Heartbeat(heartbeat) => {
                 let (grant, heartbeat) = (Arc::clone(&self.grant), Box::new(heartbeat));
-                let ack = ask(&self.shared.replica, |reply| ReplicaMsg::Append { grant, heartbeat, reply })
-                    .await??;
-                Ok(Reply::Heartbeat(ack))
+                let ask = ask(&self.shared.replica, |reply| ReplicaMsg::Append { grant, heartbeat, reply });
+                Ok(Reply::Heartbeat(self.heard_meanwhile(ask).await??))
             }
             Request::RequestApproval { kind, payload } => {
                 let size = serde_json::to_string(&payload.0).map_or(usize::MAX, |text| text.len());
@@ -127,7 +129,7 @@ impl Gate {
         let from = hello.head;
         let resume =
             |reply| ReplicaMsg::Resume { grant: Arc::clone(&self.grant), hello: Box::new(hello), reply };
-        let point = ask(&self.shared.replica, resume).await??;
+        let point = self.heard_meanwhile(ask(&self.shared.replica, resume)).await??;
         let reaches = point.tail.last().map(choir_messages::event::Event::head);
         let reaches = reaches.or(point.snapshot.as_ref().map(|view| view.head)).unwrap_or(from);
         if covers(reaches, point.durable) {
@@ -141,6 +143,20 @@ impl Gate {
             bindings: grant.bindings.clone(),
             settings,
         })))
+    }
+
+    /// Waits for the host's own answer. Whoever waits for it is not silent: a database that is away for longer than the
+    /// crash threshold must not cost the agent its life.
+    async fn heard_meanwhile<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep(STILL_HERE) => {
+                    let _ = self.shared.watchdog.try_send(WatchdogMsg::Heard(self.grant.attempt));
+                }
+            }
+        }
     }
 
     /// Only secrets of the session's own resources (`choir §14.2`), whatever is asked for.

@@ -8,7 +8,7 @@ use choir_supervisors::{Actor, ChildSpec, Context, Failure, Slot};
 use super::alarm::Alarm;
 use super::core::Attempt;
 use super::parts::Shared;
-use super::session_actor::SessionMsg;
+use super::session_mail::SessionMsg;
 use super::watchdog::Watchdog;
 
 /// What the watchdog is told.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, dead_code, reason = "shared by tests that fail by panicking")]
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -236,7 +237,7 @@ impl Drop for World {
         if std::thread::panicking() {
             // What happened is in the logs.
             self.dir.disable_cleanup(true);
-            eprintln!("the state is kept in {}", self.dir.path().display());
+            let _ = writeln!(std::io::stderr(), "the state is kept in {}", self.dir.path().display());
         }
         if let Some(child) = &mut self.choird
             && let Some(pid) = child.id()

@@ -245,9 +245,13 @@ fn log_end(layout: &Layout) -> u64 {
 /// The running server of this cluster, if there is one. A leftover `postmaster.pid` is removed.
 fn adopt(layout: &Layout) -> Result<Option<Process>, ClusterError> {
     match pidfile::look(&layout.data) {
-        Postmaster::None => Ok(None),
+        Postmaster::None => {
+            layout.remove_socket_lock()?;
+            Ok(None)
+        }
         Postmaster::Stale => {
             pidfile::remove_stale(&layout.data)?;
+            layout.remove_socket_lock()?;
             Ok(None)
         }
         Postmaster::Living(pid) => {

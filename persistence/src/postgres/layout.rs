@@ -14,6 +14,9 @@ const SOCKET_PATH_BYTES: usize = 107;
 /// What Postgres puts into the socket folder.
 const SOCKET_NAME: &str = "/.s.PGSQL.5432";
 
+/// What it puts beside it: who listens there.
+const SOCKET_LOCK: &str = ".s.PGSQL.5432.lock";
+
 /// The log is started anew beyond this size; one older log is kept.
 const LOG_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -55,6 +58,16 @@ impl Layout {
             Ok(()) => Ok(file),
             Err(std::fs::TryLockError::WouldBlock) => Err(ClusterError::Managed { dir: self.root.clone() }),
             Err(std::fs::TryLockError::Error(e)) => Err(ClusterError::file(&self.lock, &e)),
+        }
+    }
+
+    /// Removes the socket's lock file, which a killed server leaves behind. While its number is not reaped, or after
+    /// another process got it, the next server would take the socket for used. Only for a cluster that nobody runs.
+    pub(super) fn remove_socket_lock(&self) -> Result<(), ClusterError> {
+        let path = self.sockets.join(SOCKET_LOCK);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(ClusterError::file(&path, &e)),
+            _ => Ok(()),
         }
     }
 

@@ -103,6 +103,22 @@ async fn the_end_of_the_server_is_seen_whether_it_was_started_or_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_socket_lock_of_a_killed_server_does_not_keep_the_cluster_from_starting() {
+    let mut cluster = TestCluster::start().await;
+    cluster.kill().await;
+    // The dead server's number has passed to a living process, or has not been given back yet.
+    let mut holder = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let lock = cluster.config().state.join("postgres/sock/.s.PGSQL.5432.lock");
+    let text = std::fs::read_to_string(&lock).unwrap();
+    let rest = text.split_once('\n').unwrap().1;
+    std::fs::write(&lock, format!("{}\n{rest}", holder.id())).unwrap();
+    cluster.up().await;
+    assert_eq!(cluster.cluster().origin(), Origin::Started);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stale_pid_file_does_not_keep_the_cluster_from_starting() {
     let mut cluster = TestCluster::start().await;
     let file = cluster.config().state.join("postgres/data/postmaster.pid");
