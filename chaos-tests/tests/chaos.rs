@@ -4,26 +4,28 @@
 #![allow(clippy::print_stdout, reason = "seeds, tallies and stories must be seen")]
 
 use std::ops::Range;
+use std::time::Duration;
 
-use choir_chaos_tests::harness::Tally;
+use choir_chaos_tests::harness::{Setup, Tally};
+use choir_chaos_tests::plan::Plan;
 
 /// The seeds of one shard.
 const SHARD: u64 = 50;
 
-fn shard(number: u64) -> Range<u64> {
-    number * SHARD..(number + 1) * SHARD
-}
+/// The crash threshold that `choirctl init` writes.
+const USUAL: Duration = Duration::from_secs(10);
 
-async fn hold(sandbox: &str, seeds: Range<u64>, keep: bool) -> Tally {
-    let tally = Tally::of(sandbox, seeds, keep).await;
+async fn hold(setup: Setup<'static>, plans: impl IntoIterator<Item = Plan>, keep: bool) -> Tally {
+    let tally = Tally::of(setup, plans, keep).await;
     println!("{tally}");
     assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n\n"));
     tally
 }
 
 /// Plays a shard, and makes sure that it reached what it is for.
-async fn whole(number: u64) {
-    let tally = hold("process", shard(number), false).await;
+async fn shard(number: u64) {
+    let seeds = number * SHARD..(number + 1) * SHARD;
+    let tally = hold(Setup::default(), seeds.map(Plan::of), false).await;
     assert_eq!(u64::from(tally.played), SHARD);
     let dealt = tally.dealt.values().sum::<u32>() as usize;
     assert!(dealt * 2 > tally.planned, "too few steps were reached: {tally}");
@@ -34,49 +36,62 @@ async fn whole(number: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_loses_a_message_or_repeats_an_effect_in_seeds_0_to_49() {
-    whole(0).await;
+    shard(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_loses_a_message_or_repeats_an_effect_in_seeds_50_to_99() {
-    whole(1).await;
+    shard(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_loses_a_message_or_repeats_an_effect_in_seeds_100_to_149() {
-    whole(2).await;
+    shard(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_kill_loses_a_message_or_repeats_an_effect_in_seeds_150_to_199() {
-    whole(3).await;
+    shard(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_holds_inside_bubblewrap() {
-    hold("bubblewrap", 200..206, false).await;
+    let setup = Setup { sandbox: "bubblewrap", ..Setup::default() };
+    hold(setup, (200..210).map(Plan::of), false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_longer_than_all_deadlines_inside_changes_nothing_either() {
+    let setup = Setup { crash: USUAL, ..Setup::default() };
+    let tally = hold(setup, (0..8).map(Plan::long), false).await;
+    assert!(tally.dealt.values().sum::<u32>() > 4, "too few steps were reached: {tally}");
 }
 
 /// Plays the seed in `CHOIR_SEED`, or one if it is not set, and tells what happened. `CHOIR_SEED=100..150` plays a range,
-/// `CHOIR_SANDBOX` names another sandbox, `CHOIR_KEEP=1` keeps the folder with its logs.
+/// `CHOIR_LONG=1` plays the long freezes, `CHOIR_SANDBOX=bubblewrap` uses that sandbox, `CHOIR_KEEP=1` keeps the folder
+/// with its logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay() {
     let text = std::env::var("CHOIR_SEED").unwrap_or_else(|_| "1".into());
-    let sandbox = std::env::var("CHOIR_SANDBOX").unwrap_or_else(|_| "process".into());
+    let said = |name| std::env::var_os(name).is_some();
+    let bubblewrap = std::env::var("CHOIR_SANDBOX").is_ok_and(|word| word == "bubblewrap");
     let number = |text: &str| text.trim().parse::<u64>().ok();
-    let seeds = match text.split_once("..") {
+    let seeds: Option<Range<u64>> = match text.split_once("..") {
         Some((from, to)) => number(from).zip(number(to)).map(|(from, to)| from..to),
         None => number(&text).map(|seed| seed..seed + 1),
     };
-    match seeds {
-        Some(seeds) => {
-            let one = seeds.end == seeds.start + 1;
-            let keep = std::env::var_os("CHOIR_KEEP").is_some();
-            let tally = hold(&sandbox, seeds, keep).await;
-            if one {
-                println!("{}", tally.last.join("\n"));
-            }
-        }
-        None => panic!("CHOIR_SEED={text} is neither a number nor a range such as 100..150"),
+    let Some(seeds) = seeds else {
+        panic!("CHOIR_SEED={text} is neither a number nor a range such as 100..150")
+    };
+    let one = seeds.end == seeds.start + 1;
+    let (plan, crash) = if said("CHOIR_LONG") {
+        (Plan::long as fn(u64) -> Plan, USUAL)
+    } else {
+        (Plan::of as fn(u64) -> Plan, Setup::default().crash)
+    };
+    let sandbox = if bubblewrap { "bubblewrap" } else { "process" };
+    let tally = hold(Setup { sandbox, crash }, seeds.map(plan), said("CHOIR_KEEP")).await;
+    if one {
+        println!("{}", tally.last.join("\n"));
     }
 }

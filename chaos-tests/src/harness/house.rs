@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use choir_host::config::{Template, template};
 use choir_host::control::views::AgentView;
@@ -49,8 +50,26 @@ enum Choird {
     Hopeless(String),
 }
 
+/// What a house is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup<'a> {
+    /// A word of config.json: `process` or `bubblewrap`.
+    pub sandbox: &'a str,
+    /// The silence after which an agent is taken for crashed.
+    pub crash: Duration,
+}
+
+impl Default for Setup<'_> {
+    /// Plain processes, and a silence that is short, since runs wait for it, but long enough for a machine with two cores
+    /// and several conversations.
+    fn default() -> Self {
+        Self { sandbox: "process", crash: Duration::from_millis(1500) }
+    }
+}
+
 /// One Choir.
 pub struct House {
+    setup: Setup<'static>,
     dir: PathBuf,
     state: StateDir,
     agent: AgentId,
@@ -73,8 +92,8 @@ fn program(name: &str) -> Result<PathBuf, HarnessError> {
 }
 
 impl House {
-    /// Makes a folder, starts choird in it, and returns once it accepts commands. `sandbox` is a word of config.json.
-    pub async fn open(sandbox: &str) -> Result<Self, HarnessError> {
+    /// Makes a folder, starts choird in it, and returns once it accepts commands.
+    pub async fn open(setup: Setup<'static>) -> Result<Self, HarnessError> {
         let (choird, _) = (program("choird")?, program("choir-agent")?);
         let postgres = binaries().await;
         // Short, because of the sockets in it.
@@ -100,9 +119,9 @@ impl House {
         let mut config: Value =
             serde_json::from_str(&text).map_err(|error| HarnessError::Setup(error.to_string()))?;
         if let Some(config) = config.as_object_mut() {
-            config.insert("sandbox".into(), json!(sandbox));
+            config.insert("sandbox".into(), json!(setup.sandbox));
             config.insert("heartbeat_interval_ms".into(), json!(limits::HEARTBEAT_MS));
-            config.insert("crash_detection_threshold_ms".into(), json!(limits::CRASH_MS));
+            config.insert("crash_detection_threshold_ms".into(), json!(millis(setup.crash)));
             config.insert("postgres".into(), json!({ "binaries": postgres.dir() }));
         }
         std::fs::write(state.config(), config.to_string())?;
@@ -120,10 +139,26 @@ impl House {
         let keeper = tokio::spawn(keeper.run());
         let agent = AGENT.parse().map_err(|_| HarnessError::Setup("the agent's name".into()))?;
         let watchdog = Some(watchdog);
-        let house =
-            Self { dir, state, agent, choird: choird_is, closing, keeper, deaths, model: options, watchdog };
+        let house = Self {
+            setup,
+            dir,
+            state,
+            agent,
+            choird: choird_is,
+            closing,
+            keeper,
+            deaths,
+            model: options,
+            watchdog,
+        };
         house.ready().await?;
         Ok(house)
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub const fn setup(&self) -> Setup<'static> {
+        self.setup
     }
 
     /// Everything of this Choir is in here.
@@ -345,6 +380,10 @@ impl Keeper {
         last.reverse();
         last.join("\n")
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Copies a folder of plain files and folders, private to this user.

@@ -32,10 +32,8 @@ pub(super) const RESPAWN: Duration = Duration::from_millis(20);
 /// Ends of choird before it was ready that are taken in a row.
 pub(super) const FRUITLESS: u32 = 5;
 
-/// Heartbeats of the agent, and the silence after which it is taken for crashed, in milliseconds. Short, since a run
-/// waits for it; long enough for a machine with two cores and several conversations.
+/// Heartbeats of the agent, in milliseconds: the shortest that config.json takes.
 pub(super) const HEARTBEAT_MS: u64 = 250;
-pub(super) const CRASH_MS: u64 = 1500;
 
-/// How long a stunned agent stays frozen unless it is killed before.
-pub(super) const STUN: Duration = Duration::from_millis(CRASH_MS + 700);
+/// How much longer than the crash threshold a stunned agent stays frozen, unless it is killed before.
+pub(super) const STUN: Duration = Duration::from_millis(700);

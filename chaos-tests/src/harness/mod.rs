@@ -14,7 +14,7 @@ mod shard;
 mod stage;
 mod surgeon;
 
-pub use house::House;
+pub use house::{House, Setup};
 pub use run::{Played, play};
 pub use shard::Tally;
 

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::house::House;
+use super::house::{House, Setup};
 use super::run::{Played, play};
 use crate::check::check;
 use crate::plan::Plan;
@@ -59,17 +58,17 @@ impl fmt::Display for Tally {
 }
 
 impl Tally {
-    /// Plays seeds one after another. The last house is removed unless it is to be kept.
-    pub async fn of(sandbox: &str, seeds: Range<u64>, keep: bool) -> Self {
+    /// Plays plans one after another. The last house is removed unless it is to be kept.
+    pub async fn of(setup: Setup<'static>, plans: impl IntoIterator<Item = Plan>, keep: bool) -> Self {
         let mut tally = Self::default();
         let mut house = None;
-        for seed in seeds {
+        for plan in plans {
             if tally.failures.len() >= ENOUGH {
                 break;
             }
             let current = match house.take() {
                 Some(house) => house,
-                None => match House::open(sandbox).await {
+                None => match House::open(setup).await {
                     Ok(house) => house,
                     Err(error) => {
                         tally.failures.push(error.to_string());
@@ -77,11 +76,10 @@ impl Tally {
                     }
                 },
             };
-            let plan = Plan::of(seed);
             let began = Instant::now();
             let played = play(&current, &plan).await;
             let (pause, after) = &played.pause;
-            tally.slowest.push((began.elapsed(), seed, format!("{pause:.1?} of it after \"{after}\"")));
+            tally.slowest.push((began.elapsed(), plan.seed, format!("{pause:.1?} of it after \"{after}\"")));
             tally.last.clone_from(&played.story);
             let broken = tally.count(&plan, &played);
             if broken.is_empty() {
@@ -93,7 +91,7 @@ impl Tally {
                 Ok(None) => "nowhere".into(),
                 Err(error) => format!("its folder, though: {error}"),
             };
-            tally.failures.push(tell(seed, &plan, &broken, &played.story, &kept));
+            tally.failures.push(tell(&plan, &broken, &played.story, &kept));
         }
         if let Some(house) = house {
             match house.close(keep).await {
@@ -125,11 +123,13 @@ impl Tally {
     }
 }
 
-fn tell(seed: u64, plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
+fn tell(plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
     let wounds: Vec<String> = plan.wounds.iter().map(|w| format!("  {:?}, when {}", w.wound, w.at)).collect();
+    let seed = plan.seed;
+    let kind = if plan.long { "CHOIR_LONG=1 " } else { "" };
     format!(
         "seed {seed} broke:\n  {}\nits wounds:\n{}\nwhat happened:\n{}\nkept in {kept}\n\
-         replay: CHOIR_SEED={seed} cargo nextest run -p choir-chaos-tests replay --no-capture",
+         replay: {kind}CHOIR_SEED={seed} cargo nextest run -p choir-chaos-tests replay --no-capture",
         broken.join("\n  "),
         wounds.join("\n"),
         story.join("\n"),

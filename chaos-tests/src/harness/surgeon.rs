@@ -52,7 +52,7 @@ pub(super) async fn deal(
         }
         Wound::Stun => {
             let found = processes(house, Target::Agent).await;
-            freeze(&found, limits::STUN).await;
+            freeze(&found, house.setup().crash + limits::STUN).await;
             tell(stage, "stunned", Target::Agent, &found)
         }
     }

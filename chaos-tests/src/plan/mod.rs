@@ -26,6 +26,8 @@ pub struct Plan {
     pub together: bool,
     /// What is wounded, and when.
     pub wounds: Vec<Wounding>,
+    /// Whether it is one of [`Plan::long`].
+    pub long: bool,
 }
 
 impl Plan {
@@ -38,7 +40,17 @@ impl Plan {
             (0..count).map(|number| Message::draw(seed, number, &mut draw)).collect();
         let together = draw.once_in(3);
         let wounds = wounds::draw(&messages, &mut draw);
-        Self { seed, messages, together, wounds }
+        Self { seed, messages, together, wounds, long: false }
+    }
+
+    /// The same conversation with one wound: a process is frozen for longer than the deadlines inside choir-agent and
+    /// choird, though not for longer than the usual crash threshold. Everything that was waited for comes, but late.
+    #[must_use]
+    pub fn long(seed: u64) -> Self {
+        let plan = Self::of(seed);
+        let mut draw = Seed::new(!seed);
+        let wounds = vec![wounds::long(seed, &plan.messages, &mut draw)];
+        Self { wounds, long: true, ..plan }
     }
 
     /// What the model does, its faults included.

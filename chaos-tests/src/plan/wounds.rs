@@ -179,6 +179,25 @@ fn pick<T: Copy>(all: &[T], draw: &mut Seed) -> T {
     all[usize::try_from(draw.below(all.len() as u64)).unwrap_or(0)]
 }
 
+/// How long a long freeze lasts: past the five seconds that neighbours wait for each other, short of the ten after which
+/// an agent is taken for crashed by default.
+const LONG_MS: u64 = 6500;
+
+/// One long freeze, of each target in turn.
+pub(super) fn long(seed: u64, messages: &[Message], draw: &mut Seed) -> Wounding {
+    let requests: u64 = messages.iter().map(|message| message.steps.len() as u64).sum();
+    let nth = u32::try_from(1 + draw.below(requests)).unwrap_or(1);
+    let at = match draw.below(4) {
+        0 => At::Request(u64::from(nth)),
+        1 => At::Durable { kind: "UserMsg", nth: 1 },
+        2 => At::Durable { kind: "ToolCallCommitted", nth },
+        _ => At::Durable { kind: "ModelOutput", nth },
+    };
+    let target = [Target::Agent, Target::Agent, Target::Choird, Target::Postgres];
+    let target = target[usize::try_from(seed % 4).unwrap_or(0)];
+    Wounding { at, wound: Wound::Freeze { target, millis: LONG_MS } }
+}
+
 /// One to three wounds at different steps; or, now and then, so many in one turn that it must be set aside.
 pub(super) fn draw(messages: &[Message], draw: &mut Seed) -> Vec<Wounding> {
     let requests: u64 = messages.iter().map(|message| message.steps.len() as u64).sum();
