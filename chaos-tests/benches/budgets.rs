@@ -23,7 +23,7 @@ use choir_scripted_model::{Fault, FaultRule, Handle, JournalSink, Match, Script,
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(30);
-const TURNS: usize = 200;
+const TURNS: usize = 100;
 
 fn main() {
     if std::env::args().any(|argument| argument == "--list") {
@@ -59,7 +59,10 @@ async fn measure() {
         secret: Some("model-key"),
     });
     let mut config: Value = serde_json::from_str(&text).unwrap();
-    config.as_object_mut().unwrap().insert("sandbox".into(), json!("process"));
+    let fields = config.as_object_mut().unwrap();
+    fields.insert("sandbox".into(), json!("process"));
+    // Every turn sends the transcript again, so hundreds of turns would use up an ordinary session's budget.
+    fields.insert("budgets".into(), json!({ "total_session_tokens": 1_000_000_000 }));
     std::fs::write(state.config(), config.to_string()).unwrap();
     Secrets::set(&state.secrets(), "model-key", &model.key().to_owned().into()).unwrap();
 

@@ -11,7 +11,7 @@ use choir_messages::mail::{
 use choir_messages::reply::ReplyTo;
 use choir_messages::secret::Secret;
 use choir_messages::wire::{AgentSettings, BoxFuture, ControlPlane, LinkError, Reply, Request, Verdict};
-use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
+use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot, TaskHandle};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -62,6 +62,9 @@ enum State {
 pub struct UplinkActor {
     deps: UplinkDeps,
     state: State,
+    /// Waits for the link's end and holds the link meanwhile: one that is given up must be let go here too, or the host
+    /// sees it live and refuses the next.
+    watch: Option<TaskHandle>,
     attempt: u64,
     retry: Duration,
     down_since: Instant,
@@ -77,6 +80,7 @@ pub fn child_spec(slot: Slot<UplinkMsg>, deps: UplinkDeps) -> ChildSpec {
         let actor = UplinkActor {
             deps: deps.clone(),
             state: State::Down,
+            watch: None,
             attempt: 0,
             retry: RETRY_FIRST,
             down_since: Instant::now(),
@@ -120,9 +124,10 @@ impl Actor for UplinkActor {
             UplinkMsg::Connected { attempt, result } if attempt == self.attempt => match result {
                 Ok(control) => {
                     let closed = Arc::clone(&control);
-                    cx.pipe_to_self(async move { closed.closed().await }, move |()| UplinkMsg::Lost {
-                        attempt,
+                    let watch = cx.pipe_to_self(async move { closed.closed().await }, move |()| {
+                        UplinkMsg::Lost { attempt }
                     })?;
+                    self.watch = Some(watch);
                     self.state = State::Greeting(Arc::clone(&control));
                     self.greet(control, cx)?;
                 }
@@ -295,6 +300,9 @@ impl UplinkActor {
         if self.down_since.elapsed() >= UNREACHABLE {
             self.end(UplinkEnd::Unreachable(u64::try_from(UNREACHABLE.as_millis()).unwrap_or(u64::MAX)));
             return Ok(());
+        }
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
         }
         // Answers of the failed attempt mean nothing any more.
         self.attempt += 1;
