@@ -128,9 +128,23 @@ impl Edge {
 
     /// Replaces the fold, after [`Action::Resync`].
     pub fn resync(&mut self, view: SessionView) {
-        if view.head.rev >= self.view.head.rev {
-            self.view = view;
+        if view.head.rev < self.view.head.rev {
+            return;
         }
+        // The events in between were not followed one by one; what they mean for what is in flight shows in the fold.
+        let resumes = |view: &SessionView| view.turn.as_ref().map(|turn| (turn.message, turn.resumes));
+        if resumes(&view) != resumes(&self.view) {
+            self.resume = None;
+        }
+        let asked = |view: &SessionView| {
+            let turn = view.turn.as_ref();
+            (view.spent.model_calls, turn.map(|turn| (turn.message, turn.end == TurnEnd::Open)))
+        };
+        if asked(&view) != asked(&self.view) {
+            self.asking = None;
+            self.answer = None;
+        }
+        self.view = view;
     }
 
     /// The state, by name.

@@ -285,3 +285,38 @@ fn the_system_prompt_is_small_and_leaves_out_what_is_empty() {
     let identity = Identity { user: "Likes tea.".into(), soul: String::new() };
     assert!(system_prompt(&"a".parse().unwrap(), &identity).ends_with("# The user\nLikes tea."));
 }
+
+#[test]
+fn what_a_gap_hides_is_not_proposed_again() {
+    // A resumption in the gap is not made twice.
+    let mut log = Log::new();
+    let _ = log.message(1);
+    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    assert!(matches!(proposed(&edge.step(Input::Begin)), Proposal::Resume { .. }));
+    log.add(EventBody::TurnResumed { message: MessageId::from_bits(1) });
+    edge.resync(log.0.clone());
+    let call = asked(&edge.step(Input::Proposed(Ok(()))));
+    // Nor an answer, whose calls would run again under new ids.
+    let actions = edge.step(Input::Answered(call, Some(Ok(answer(None, 1)))));
+    assert!(matches!(proposed(&actions), Proposal::Answer { .. }));
+    log.add(model_output(1, None, &[7]));
+    let outcome = ToolOutcome::says(ToolStatus::Refused, "no such tool");
+    log.add(EventBody::ToolResultCommitted { invocation: InvocationId::from_bits(7), outcome });
+    edge.resync(log.0.clone());
+    let next = asked(&edge.step(Input::Proposed(Ok(()))));
+    // And what was asked for one message never answers another.
+    let text = "Cancelled.".to_owned();
+    log.add(EventBody::Cancelled {
+        message: Some(MessageId::from_bits(1)),
+        request: MessageId::from_bits(9),
+    });
+    log.add(EventBody::MessageClosed {
+        message: MessageId::from_bits(1),
+        outcome: MessageOutcome::Failed,
+        text,
+    });
+    let _ = log.message(2);
+    edge.resync(log.0.clone());
+    assert!(edge.step(Input::Answered(next, Some(Ok(answer(Some("late"), 0))))).is_empty());
+    asked(&edge.step(Input::Retry));
+}
