@@ -20,8 +20,8 @@ use choir_messages::wire::SignalHandler;
 use choir_replicator::identity::LinkIdentity;
 use choir_replicator::{journal, stream, uplink};
 use choir_supervisors::{
-    Address, ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree,
-    WhenFull, mailbox,
+    Address, ChildSpec, DynamicSpec, Intensity, MailboxSpec, Shutdown, StartError, Strategy, SupervisorSpec,
+    Tree, WhenFull, mailbox,
 };
 use choir_telemetry::Scrubber;
 use choir_tools::ToolRegistry;
@@ -146,13 +146,16 @@ pub async fn start(
     let (executors, executors_spec) = DynamicSpec::with("executors", Intensity::default(), EXECUTORS);
     let tools: Arc<dyn ToolHost> = Arc::new(Tools::new(Arc::clone(&registry), executors, journal_at.clone()));
 
+    // These hold nothing that a successor does not read from the journal, and have nothing to tidy up. Asked to stop
+    // politely, one that waits for a dead neighbour would hold up that neighbour's restart until its own deadline.
+    let expendable = |child: ChildSpec| child.shutdown(Shutdown::Brutal);
     let session = SupervisorSpec::new("session", Strategy::RestForOne)
         .intensity(SESSION)
         .child(journal::child_spec(
             journal_slot,
             journal::JournalDeps { uplink: uplink_at.clone(), replicator: replicator_at.clone() },
         ))
-        .child(stream::child_spec(
+        .child(expendable(stream::child_spec(
             replicator_slot,
             stream::ReplicatorDeps {
                 journal: journal_at.clone(),
@@ -160,9 +163,9 @@ pub async fn start(
                 identity: Arc::clone(&identity),
                 interval: interval_at,
             },
-        ))
+        )))
         .child(choir_locks::child_spec(locks_slot))
-        .child(choir_arbiter::child_spec(
+        .child(expendable(choir_arbiter::child_spec(
             arbiter_slot,
             ArbiterDeps {
                 agent: spec.agent.clone(),
@@ -172,10 +175,10 @@ pub async fn start(
                 uplink: uplink_at.clone(),
                 tools,
             },
-        ))
+        )))
         .child(executors_spec)
-        .child(choir_models::child_spec_in(spec.session, models_slot, None))
-        .child(choir_lanes::child_spec(
+        .child(expendable(choir_models::child_spec_in(spec.session, models_slot, None)))
+        .child(expendable(choir_lanes::child_spec(
             edge_slot,
             EdgeDeps {
                 agent: spec.agent,
@@ -187,7 +190,7 @@ pub async fn start(
                 uplink: uplink_at.clone(),
                 adopt: Arc::new(move |span, message| arrivals.adopt(span, message)),
             },
-        ));
+        )));
 
     let root = SupervisorSpec::new(ROOT, Strategy::OneForOne)
         .child(uplink::child_spec(

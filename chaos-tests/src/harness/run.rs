@@ -51,10 +51,12 @@ async fn conversation(
     plan: &Plan,
     dealt: &Mutex<Vec<Wound>>,
 ) -> Result<Evidence, HarnessError> {
+    stage.tell("a fresh session is opened");
     house.ready().await?;
     evidence::prepare(house, plan)?;
     let before = known_messages(house).await?;
     let model = house.model(plan.script()).await?;
+    stage.tell("the agent is started");
     let start = Op::AgentStart { agent: house.agent().clone(), fresh: true, workspace: None, llm: None };
     let started: AgentView = house.ask(start).await?;
     let session = started.session.ok_or(HarnessError::Deadline("a session"))?;
