@@ -4,11 +4,16 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 NEXTEST_VERSION := 0.9.143
+CARGO_FUZZ_VERSION := 0.13.2
+
+# What `make fuzz` runs, and for how long each.
+TARGET := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+SECONDS := 60
 
 # The native Postgres that tests and the demo use unless DATABASE_URL names another.
 POSTGRES := $(or $(CHOIR_POSTGRES_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/choir/postgres-18.6.3)
 
-.PHONY: help demo test test-fast bench lint fmt fetch-postgres tools-for-tests clean
+.PHONY: help demo test test-fast bench fuzz lint fmt fetch-postgres tools-for-tests clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -29,6 +34,10 @@ lint: ## formatting, clippy, and the dependency rules if cargo-deny is installed
 bench: fetch-postgres ## every benchmark; prints, asserts nothing
 	cargo build --release --locked -p choir-host -p choir-agent
 	cargo bench --locked --workspace
+
+fuzz: ## every fuzz target in turn, SECONDS=60 each, or one of them (TARGET=guard); needs a nightly toolchain
+	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version $(CARGO_FUZZ_VERSION)
+	@for target in $(TARGET); do scripts/fuzz $$target $(SECONDS) || exit 1; done
 
 fetch-postgres: ## the pinned native Postgres with pgvector, if neither DATABASE_URL nor CHOIR_POSTGRES_BIN is set
 	@if [ -z "$$DATABASE_URL$$CHOIR_POSTGRES_BIN" ]; then scripts/fetch-postgres "$(POSTGRES)" >/dev/null; fi

@@ -94,9 +94,7 @@ async fn measure() {
     for (what, text) in [("turn without tools", "hello"), ("turn with one read (two model calls)", "work")] {
         let mut took = Vec::with_capacity(TURNS);
         for n in 0..TURNS {
-            let from = Instant::now();
-            turn(&client, &mut chat, &agent, &format!("{text} {n}")).await;
-            took.push(from.elapsed());
+            took.push(turn(&client, &mut chat, &agent, &format!("{text} {n}")).await);
         }
         took.sort_unstable();
         let at =
@@ -118,17 +116,26 @@ async fn measure() {
     let _ = choird.wait();
 }
 
-async fn turn(client: &Client, chat: &mut choir_host::control::Stream, agent: &AgentId, text: &str) {
+/// One turn: how long it took from the user's sending to the answer's arrival, both durable by then. That the chat
+/// confirms the delivery afterwards is not part of it.
+async fn turn(
+    client: &Client,
+    chat: &mut choir_host::control::Stream,
+    agent: &AgentId,
+    text: &str,
+) -> Duration {
+    let from = Instant::now();
     let message = MessageId::fresh();
     let send = Op::Send { agent: agent.clone(), message, text: text.to_owned() };
     let _: SentView = client.call(send, WITHIN).await.unwrap();
     loop {
         let item = tokio::time::timeout(WITHIN, chat.item()).await.unwrap().unwrap().unwrap();
+        let took = from.elapsed();
         let said: SaidView = serde_json::from_value(item).unwrap();
         let delivered = Op::Delivered { agent: agent.clone(), outbound: said.outbound };
         let _: Value = client.call(delivered, WITHIN).await.unwrap();
         if said.message == message && said.kind == "answer" {
-            return;
+            return took;
         }
     }
 }

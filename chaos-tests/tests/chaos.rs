@@ -61,6 +61,16 @@ async fn the_same_holds_inside_bubblewrap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_same_holds_over_tcp() {
+    let setup = Setup { link: "tcp", ..Setup::default() };
+    // Six in a row whose wounds are of the kinds that end links.
+    let tally = hold(setup, (232..238).map(Plan::of), false).await;
+    for kind in ["agent actor", "kill choir-agent", "kill choird"] {
+        assert!(tally.dealt.contains_key(kind), "no \"{kind}\" was dealt: {tally}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_freeze_longer_than_all_deadlines_inside_changes_nothing_either() {
     let setup = Setup { crash: USUAL, ..Setup::default() };
     let tally = hold(setup, (0..4).map(Plan::long), false).await;
@@ -68,13 +78,19 @@ async fn a_freeze_longer_than_all_deadlines_inside_changes_nothing_either() {
 }
 
 /// Plays the seed in `CHOIR_SEED`, or one if it is not set, and tells what happened. `CHOIR_SEED=100..150` plays a range,
-/// `CHOIR_LONG=1` plays the long freezes, `CHOIR_SANDBOX=bubblewrap` uses that sandbox, `CHOIR_KEEP=1` keeps the folder
-/// with its logs.
+/// `CHOIR_LONG=1` plays the long freezes, `CHOIR_SANDBOX=bubblewrap` uses that sandbox, `CHOIR_LINK=tcp` that carrier,
+/// `CHOIR_KEEP=1` keeps the folder with its logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay() {
     let text = std::env::var("CHOIR_SEED").unwrap_or_else(|_| "1".into());
     let said = |name| std::env::var_os(name).is_some();
-    let bubblewrap = std::env::var("CHOIR_SANDBOX").is_ok_and(|word| word == "bubblewrap");
+    let among = |name: &str, words: [&'static str; 2]| match std::env::var(name) {
+        Err(_) => words[0],
+        Ok(said) => words
+            .into_iter()
+            .find(|word| *word == said)
+            .unwrap_or_else(|| panic!("{name}={said} is neither {} nor {}", words[0], words[1])),
+    };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let seeds: Option<Range<u64>> = match text.split_once("..") {
         Some((from, to)) => number(from).zip(number(to)).map(|(from, to)| from..to),
@@ -89,8 +105,9 @@ async fn replay() {
     } else {
         (Plan::of as fn(u64) -> Plan, Setup::default().crash)
     };
-    let sandbox = if bubblewrap { "bubblewrap" } else { "process" };
-    let tally = hold(Setup { sandbox, crash }, seeds.map(plan), said("CHOIR_KEEP")).await;
+    let sandbox = among("CHOIR_SANDBOX", ["process", "bubblewrap"]);
+    let link = among("CHOIR_LINK", ["unix", "tcp"]);
+    let tally = hold(Setup { sandbox, link, crash }, seeds.map(plan), said("CHOIR_KEEP")).await;
     if one {
         println!("{}", tally.last.join("\n"));
     }

@@ -52,8 +52,8 @@ mod tests {
 
     fn line(version: u16) -> String {
         format!(
-            "{{\"version\":{version},\"agent\":\"a\",\"session\":\"{0}\",\"lease\":\"{0}\",\"generation\":1,\"socket\":\"/s\",\
-             \"link_secret\":\"canary\",\"workspace\":\"/w\",\"choir_dir\":null,\"otlp_endpoint\":null,\"trace\":\"\"}}\n",
+            "{{\"version\":{version},\"agent\":\"a\",\"session\":\"{0}\",\"lease\":\"{0}\",\"generation\":1,\"link\":{{\"unix\":{{\"socket\":\"/s\"}}}},\
+             \"link_secret\":\"canary\",\"workspace\":\"/w\",\"choir_dir\":null,\"otlp_endpoint\":null}}\n",
             "01ARZ3NDEKTSV4RRFFQ69G5FAV"
         )
     }

@@ -1,19 +1,18 @@
-//! How this process makes a link: the host's socket, as the bootstrap names it. Every secret that comes over the link
+//! How this process makes a link: to the host's socket or port, as the bootstrap names it. Every secret that comes over the link
 //! is made known to the scrubber before anyone else sees it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use choir_link::{LinkSecret, Target, Uplink};
 use choir_messages::id::SessionId;
-use choir_messages::wire::{BoxFuture, ControlPlane, Envelope, LinkError, Reply, SignalHandler};
+use choir_messages::wire::{BoxFuture, ControlPlane, Envelope, LinkAddress, LinkError, Reply, SignalHandler};
 use choir_replicator::limits::CONNECT;
 use choir_replicator::uplink::Connector;
 use choir_telemetry::Scrubber;
 
-/// Connects over the Unix socket.
-pub(crate) struct UdsConnector {
+/// Connects to the host, over whichever carrier it chose.
+pub(crate) struct HostConnector {
     target: Target,
     secret: LinkSecret,
     session: SessionId,
@@ -21,19 +20,19 @@ pub(crate) struct UdsConnector {
     scrubber: Scrubber,
 }
 
-impl UdsConnector {
+impl HostConnector {
     pub(crate) fn new(
-        socket: PathBuf,
+        address: LinkAddress,
         secret: LinkSecret,
         session: SessionId,
         handler: Arc<dyn SignalHandler>,
         scrubber: Scrubber,
     ) -> Self {
-        Self { target: Target::Unix(socket), secret, session, handler, scrubber }
+        Self { target: Target::from(address), secret, session, handler, scrubber }
     }
 }
 
-impl Connector for UdsConnector {
+impl Connector for HostConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ControlPlane>, LinkError>> {
         let (target, secret) = (self.target.clone(), self.secret.clone());
         let (session, handler) = (self.session, Arc::clone(&self.handler));

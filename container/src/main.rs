@@ -119,7 +119,7 @@ async fn live(
         session: bootstrap.session,
         lease: bootstrap.lease,
         generation: bootstrap.generation,
-        socket: bootstrap.socket,
+        link: bootstrap.link,
         secret,
         workspace: bootstrap.workspace,
         choir_dir: bootstrap.choir_dir,

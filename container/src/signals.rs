@@ -1,55 +1,25 @@
 //! What the host pushes, handed to whoever acts on it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use choir_messages::id::{LeaseId, MessageId};
+use choir_messages::id::LeaseId;
 use choir_messages::mail::{ArbiterMsg, UplinkMsg};
 use choir_messages::wire::{
-    BoxFuture, Signal, SignalAck, SignalHandler, SignalRefused, SignalRequest, TraceContext, WIRE_VERSION,
+    BoxFuture, Signal, SignalAck, SignalHandler, SignalRefused, SignalRequest, WIRE_VERSION,
 };
 use choir_supervisors::{Address, TreeHandle};
 use choir_telemetry::trace_context;
 use tokio::sync::mpsc;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use crate::reporter::TreeCell;
 
-/// Messages whose origin is remembered: a session's queue, many times over.
-const REMEMBERED: usize = 1024;
+/// Actors whose end is the link's, and so of the acknowledgement of the very signal that kills them.
+const CARRY_THE_LINK: [&str; 2] = ["choir-agent", "choir-agent/uplink"];
 
-/// The spans in which messages arrived, by name only: a span that is held is not exported. Lost with the process, as
-/// traces may be.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Arrivals(Arc<Mutex<VecDeque<(MessageId, TraceContext)>>>);
-
-impl Arrivals {
-    fn known(&self) -> MutexGuard<'_, VecDeque<(MessageId, TraceContext)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The first arrival counts: a repeat is answered from the log.
-    fn remember(&self, message: MessageId, span: &Span) {
-        let trace = trace_context::of(span);
-        let mut known = self.known();
-        if trace.0.is_empty() || known.iter().any(|(id, _)| *id == message) {
-            return;
-        }
-        if known.len() >= REMEMBERED {
-            known.pop_front();
-        }
-        known.push_back((message, trace));
-    }
-
-    /// Makes a span the child of the one in which this message arrived.
-    pub(crate) fn adopt(&self, span: &Span, message: MessageId) {
-        let found = self.known().iter().find(|(id, _)| *id == message).map(|(_, trace)| trace.clone());
-        if let Some(trace) = found {
-            trace_context::set_parent(span, &trace);
-        }
-    }
-}
+/// How long that acknowledgement has to leave first.
+const LEAVE: Duration = Duration::from_millis(20);
 
 /// Longest wait for the arbiter's word.
 const RECORD: Duration = Duration::from_secs(5);
@@ -61,8 +31,6 @@ pub(crate) struct Signals {
     pub(crate) arbiter: Address<ArbiterMsg>,
     pub(crate) uplink: Address<UplinkMsg>,
     pub(crate) tree: TreeCell,
-    /// Where each message came from, for its turn.
-    pub(crate) arrivals: Arrivals,
     /// Told how long a shutdown may take.
     pub(crate) shut_down: mpsc::Sender<Duration>,
 }
@@ -80,9 +48,6 @@ impl SignalHandler for Signals {
         let message = message.map(tracing::field::display);
         let span = tracing::info_span!("signal", otel.kind = "server", signal, message);
         trace_context::set_parent(&span, &request.trace);
-        if let Signal::UserMessage { message, .. } = &request.signal {
-            self.arrivals.remember(*message, &span);
-        }
         Box::pin(self.act(request).instrument(span))
     }
 }
@@ -113,7 +78,15 @@ impl Signals {
                 SignalAck::Noted
             }
             Signal::KillActor { path } => match self.tree.get() {
-                Some(tree) if kill(tree, path).await => SignalAck::Noted,
+                Some(tree) if CARRY_THE_LINK.contains(&path.as_str()) => {
+                    let (tree, path) = (tree.clone(), path.clone());
+                    tokio::spawn(async move {
+                        tokio::time::sleep(LEAVE).await;
+                        kill(&tree, &path)
+                    });
+                    SignalAck::Noted
+                }
+                Some(tree) if kill(tree, path) => SignalAck::Noted,
                 Some(_) => SignalAck::Refused(SignalRefused::NoSuchActor),
                 None => SignalAck::Refused(SignalRefused::NotReady),
             },
@@ -121,7 +94,7 @@ impl Signals {
     }
 }
 
-async fn kill(tree: &TreeHandle, path: &str) -> bool {
+fn kill(tree: &TreeHandle, path: &str) -> bool {
     tracing::warn!(path, "an actor is killed on request");
     tree.kill(path)
 }

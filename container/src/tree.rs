@@ -16,7 +16,7 @@ use choir_messages::mail::{
     ArbiterMsg, EdgeMsg, JournalMsg, LocksMsg, ModelsMsg, ReplicatorMsg, UplinkEnd, UplinkMsg,
 };
 use choir_messages::tool::Lane;
-use choir_messages::wire::SignalHandler;
+use choir_messages::wire::{LinkAddress, SignalHandler, TraceContext};
 use choir_replicator::identity::LinkIdentity;
 use choir_replicator::{journal, stream, uplink};
 use choir_supervisors::{
@@ -24,11 +24,12 @@ use choir_supervisors::{
     Tree, WhenFull, mailbox,
 };
 use choir_telemetry::Scrubber;
+use choir_telemetry::trace_context::set_parent;
 use choir_tools::ToolRegistry;
 use tokio::sync::{mpsc, watch};
 
-use crate::connector::UdsConnector;
-use crate::signals::{Arrivals, Signals};
+use crate::connector::HostConnector;
+use crate::signals::Signals;
 use crate::tools::Tools;
 use crate::{identity, reporter, signals};
 
@@ -58,8 +59,8 @@ pub struct AgentSpec {
     pub lease: LeaseId,
     /// And generation.
     pub generation: u64,
-    /// The link's socket.
-    pub socket: PathBuf,
+    /// Where the host is.
+    pub link: LinkAddress,
     /// The link's secret.
     pub secret: LinkSecret,
     /// The workspace.
@@ -129,9 +130,7 @@ pub async fn start(
         trace: choir_telemetry::trace_context::current,
     });
     let cell = signals::tree_cell();
-    let arrivals = Arrivals::default();
     let handler: Arc<dyn SignalHandler> = Arc::new(Signals {
-        arrivals: arrivals.clone(),
         lease: spec.lease,
         generation: spec.generation,
         arbiter: arbiter_at.clone(),
@@ -140,7 +139,7 @@ pub async fn start(
         shut_down,
     });
     let connector =
-        Arc::new(UdsConnector::new(spec.socket, spec.secret, spec.session, handler, spec.scrubber));
+        Arc::new(HostConnector::new(spec.link, spec.secret, spec.session, handler, spec.scrubber));
 
     let (interval, interval_at) = watch::channel(HEARTBEAT);
     let (executors, executors_spec) = DynamicSpec::with("executors", Intensity::default(), EXECUTORS);
@@ -188,7 +187,7 @@ pub async fn start(
                 arbiter: arbiter_at.clone(),
                 models: models_at.clone(),
                 uplink: uplink_at.clone(),
-                adopt: Arc::new(move |span, message| arrivals.adopt(span, message)),
+                adopt: Arc::new(|span, message| set_parent(span, &TraceContext::of_message(message))),
             },
         )));
 

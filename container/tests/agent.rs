@@ -9,7 +9,7 @@ use std::time::Duration;
 use choir_messages::wire::{Signal, SignalAck};
 use choir_scripted_model::{Fault, FaultRule, Match, Script, Step, When};
 use serde_json::json;
-use support::{SOON, TestHost, lines};
+use support::{Memory, SOON, TestHost, lines};
 
 /// A turn that writes, reads, searches and runs a command that leaves one line each time it runs.
 fn work() -> Script {
@@ -58,6 +58,33 @@ async fn after_kill_9_in_the_middle_of_a_turn_it_goes_on_and_repeats_nothing() {
     let next = host.say("more work").await;
     assert_eq!(host.answer(next).await, "done: more work");
     assert_eq!(host.closings(), 2);
+}
+
+#[tokio::test]
+async fn a_step_that_is_interrupted_twice_is_set_aside_with_its_turn_and_the_next_is_answered() {
+    let mut host = TestHost::new(work()).await;
+    let mut agent = host.start().await;
+    // The model's second call, after the first tool ran, is where the process dies each time.
+    let when = When::Message { contains: "poison".into(), step: Some(1) };
+    host.model.add_fault(FaultRule { when, fault: Fault::Hold, times: Some(2) });
+    let poison = host.say("do the poison work").await;
+    for resumed in 0..2 {
+        host.model.until_held(SOON).await.unwrap();
+        // The same step each time: what was done before it is durable, and so is that it was resumed.
+        let durable = |memory: &Memory| {
+            let kinds: Vec<_> = memory.events.iter().map(|event| event.body.kind()).collect();
+            let done = kinds.contains(&"ToolResultCommitted");
+            (done && kinds.iter().filter(|kind| **kind == "TurnResumed").count() == resumed).then_some(())
+        };
+        host.until("resumption", durable).await;
+        agent.child.kill().await.unwrap();
+        host.model.release_all();
+        agent = host.start().await;
+    }
+    let told = host.answer(poison).await;
+    assert!(told.contains("interrupted 2 times at the same step, so it is set aside"), "{told}");
+    let next = host.say("more work").await;
+    assert_eq!(host.answer(next).await, "done: more work");
 }
 
 #[tokio::test]

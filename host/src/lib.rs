@@ -8,6 +8,7 @@
 
 pub mod config;
 pub mod control;
+pub mod coordinator;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;

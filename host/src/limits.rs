@@ -82,7 +82,7 @@ pub const INBOX_PAGE: i64 = 64;
 pub const MESSAGE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Names asked for in one `GET_SECRETS`.
-pub const SECRET_NAMES: usize = 64;
+pub use choir_messages::limits::SECRET_NAMES;
 
 /// Largest actor tree kept from one `REPORT_STATUS`, in bytes of JSON.
 pub const STATUS_TREE_BYTES: usize = 64 * 1024;

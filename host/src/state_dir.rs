@@ -32,7 +32,7 @@ pub enum StateDirError {
     #[error("there is no state directory at {0}; `choirctl init` creates it")]
     Missing(PathBuf),
     /// The system refuses.
-    #[error("cannot use {path}: {reason}")]
+    #[error("cannot use {path}: {reason}{}", if .reason.kind() == std::io::ErrorKind::StorageFull { "; free some space" } else { "" })]
     Io {
         /// What was touched.
         path: PathBuf,
@@ -116,6 +116,12 @@ impl StateDir {
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.root.join("socks/choird.sock")
+    }
+
+    /// The socket of choird's CHAP Coordinator: HTTP for this user alone.
+    #[must_use]
+    pub fn coordinator_socket(&self) -> PathBuf {
+        self.root.join("socks/chap.sock")
     }
 
     /// The directory that holds one agent's link socket and nothing else; it is what a sandbox is shown.

@@ -34,15 +34,23 @@ impl Place {
     }
 
     async fn demo(&self, arguments: &[&str]) -> Command {
+        let mut command = self.temporary(arguments).await;
+        command.arg("--state-dir").arg(self.state());
+        command
+    }
+
+    /// One that makes its own folder, here.
+    async fn temporary(&self, arguments: &[&str]) -> Command {
         let agent = Path::new(env!("CARGO_BIN_EXE_choirctl")).with_file_name("choir-agent");
         assert!(
             agent.is_file(),
             "this test needs choir-agent beside choirctl: run `cargo build --workspace` first"
         );
         let mut command = Command::new(env!("CARGO_BIN_EXE_choirctl"));
-        command.arg("demo").args(arguments).arg("--state-dir").arg(self.state());
-        command.env("CHOIR_POSTGRES_BIN", binaries().await.dir());
-        for name in ["DATABASE_URL", "OPENROUTER_API_KEY", "OPENAI_API_KEY", "CHOIR_MODEL"] {
+        command.arg("demo").args(arguments);
+        command.env("CHOIR_POSTGRES_BIN", binaries().await.dir()).env("TMPDIR", self.dir.path());
+        for name in ["CHOIR_STATE_DIR", "DATABASE_URL", "OPENROUTER_API_KEY", "OPENAI_API_KEY", "CHOIR_MODEL"]
+        {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -51,7 +59,10 @@ impl Place {
 
     /// Every process that names the folder on its command line, or carries the mark of its sandboxes.
     fn processes(&self) -> Vec<String> {
-        let state = self.state();
+        Self::processes_of(&self.state())
+    }
+
+    fn processes_of(state: &Path) -> Vec<String> {
         let label: String =
             Digest::of(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect();
         let mut found: Vec<String> =
@@ -65,6 +76,11 @@ impl Place {
             }
         }
         found
+    }
+
+    /// The folders that demos made here.
+    fn folders(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     fn is_clear(&self) {
@@ -159,16 +175,80 @@ async fn an_interrupt_in_the_middle_of_the_play_ends_everything_that_was_started
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_while_the_database_is_made_ends_the_demo_without_waiting_for_it() {
+    let place = Place::new();
+    let child = until_said(&mut place.demo(&["--script"]).await, "starting choird in").await;
+    let made = || {
+        let entries = std::fs::read_dir(place.state().join("postgres")).into_iter().flatten().flatten();
+        entries.map(|e| e.path()).any(|p| p.join("PG_VERSION").exists())
+    };
+    let until = Instant::now() + PATIENCE;
+    while !made() {
+        assert!(Instant::now() < until, "initdb never began");
+        sleep(Duration::from_millis(2)).await;
+    }
+    send(&child, Signal::INT);
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    place.is_clear();
+    assert!(!place.state().exists());
+}
+
+/// Waits until nothing runs on a folder any more.
+async fn until_clear(state: &Path) {
+    let until = Instant::now() + PATIENCE;
+    while !Place::processes_of(state).is_empty() {
+        assert!(Instant::now() < until, "{:?}", Place::processes_of(state));
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demo_that_is_killed_together_with_its_choird_still_leaves_no_process_behind() {
+    let place = Place::new();
+    let mut child = until_said(&mut place.demo(&["--script"]).await, "is up").await;
+    let choird = std::fs::read_to_string(place.state().join("run/choird.pid")).unwrap();
+    let choird = Pid::from_raw(choird.trim().parse().unwrap()).unwrap();
+    // The demo first: it would see choird's end and clear up.
+    send(&child, Signal::KILL);
+    kill_process(choird, Signal::KILL).unwrap();
+    child.wait().await.unwrap();
+    until_clear(&place.state()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_of_a_demo_that_was_killed_goes_with_the_next_demo_whose_own_stays_until_its_end() {
+    let place = Place::new();
+    let mut first = until_said(&mut place.temporary(&["--script"]).await, "is up").await;
+    let folders = place.folders();
+    let [left] = &folders[..] else { panic!("{folders:?}") };
+    assert!(left.join("secrets.json").exists());
+    send(&first, Signal::KILL);
+    first.wait().await.unwrap();
+    until_clear(left).await;
+    assert!(left.join("secrets.json").exists(), "nobody was there to remove it");
+
+    let second = until_said(&mut place.temporary(&["--script"]).await, "is up").await;
+    let folders = place.folders();
+    let [own] = &folders[..] else { panic!("{folders:?}") };
+    assert_ne!(own, left);
+    // A third one leaves the folder of the living second alone.
+    let third = until_said(&mut place.temporary(&["--script"]).await, "starting choird in").await;
+    assert!(own.join("secrets.json").exists());
+    for child in [third, second] {
+        send(&child, Signal::INT);
+        timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    }
+    assert_eq!(place.folders(), [] as [PathBuf; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_demo_that_is_killed_itself_still_leaves_no_process_behind() {
     let place = Place::new();
     let mut child = until_said(&mut place.demo(&["--script"]).await, "is up").await;
     send(&child, Signal::KILL);
     child.wait().await.unwrap();
-    let until = Instant::now() + PATIENCE;
-    while !place.processes().is_empty() {
-        assert!(Instant::now() < until, "{:?}", place.processes());
-        sleep(Duration::from_millis(50)).await;
-    }
+    until_clear(&place.state()).await;
 }
 
 /// A model that runs what it is told, with no care for what was interrupted.

@@ -89,7 +89,7 @@ impl Impostor {
         answers.reverse();
         let handler = Arc::new(Signals { answers: Mutex::new(answers), seen });
         let secret = LinkSecret::from_hex(&bootstrap.link_secret).unwrap();
-        let target = Target::Unix(bootstrap.socket.clone());
+        let target = Target::from(bootstrap.link.clone());
         let uplink = connect(&target, &secret, bootstrap.session, handler, ANSWER).await.unwrap();
         Self { bootstrap, uplink, seen: signals }
     }

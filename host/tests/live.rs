@@ -7,44 +7,15 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use choir_host::control::views::{SaidView, TreeView, VerifyView};
+use choir_host::control::views::{SaidView, TreeView};
 use choir_host::control::{ClientError, ErrorCode, Op};
 use choir_messages::id::MessageId;
-use choir_scripted_model::{Fault, FaultRule, Script, When};
+use choir_scripted_model::Script;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{SOON, User, World, diagnosis, signal, work};
+use support::{SOON, User, World, held, is_whole, signal, work};
 
 fn plain(_: &mut Value) {}
-
-/// Sends a message whose model call is held after its command has run, and waits for that moment.
-async fn held(world: &World, user: &User, text: &str) -> MessageId {
-    let when = When::Message { contains: text.into(), step: Some(1) };
-    world.model.add_fault(FaultRule::once(when, Fault::Hold));
-    let message = user.send(text).await;
-    if world.model.until_held(SOON).await.is_err() {
-        panic!("the model was not asked in time; {}", diagnosis(&world.state, &world.agent).await);
-    }
-    message
-}
-
-async fn is_whole(world: &World, user: &mut User, messages: &[(MessageId, &str)]) {
-    for (message, text) in messages {
-        let said = user.answer_to(*message).await;
-        assert_eq!(said.text, format!("answer to {text}"));
-    }
-    let answers: Vec<_> = user.said.iter().filter(|said| said.kind == "answer").collect();
-    assert_eq!(answers.len(), messages.len(), "{answers:?}");
-    let mut table = world.answers().await;
-    table.sort();
-    let mut expected: Vec<_> = messages.iter().map(|(message, _)| (message.to_string(), 1)).collect();
-    expected.sort();
-    assert_eq!(table, expected, "one answer a message in the table");
-    assert_eq!(world.done(), messages.iter().map(|(_, text)| (*text).to_owned()).collect::<Vec<_>>());
-    let session = world.view().await.session.unwrap();
-    let verified: VerifyView = world.client().await.call(Op::SessionVerify { session }, SOON).await.unwrap();
-    assert!(verified.verified, "{verified:?}");
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_killed_in_the_middle_of_a_turn_answers_once_and_repeats_no_effect() {

@@ -78,14 +78,59 @@ async fn spans(receiver: &ServerHandle) -> Vec<Span> {
     receiver.with_collector(|collector| collector.spans().iter().map(read).collect()).await
 }
 
+/// Everything under a message's trace id, which is the message's own.
+fn trace_of(all: &[Span], message: MessageId) -> Vec<Span> {
+    all.iter().filter(|span| span.trace == message.bits().to_be_bytes()).cloned().collect()
+}
+
+/// The accepted request, which is the root of its message's trace.
+fn root_of(trace: &[Span], message: MessageId) -> &Span {
+    let id = message.to_string();
+    one(trace, "accepted request", |span| {
+        span.name == "user_message" && span.of("message") == id && span.parent.is_empty()
+    })
+}
+
+/// The spans of one message's trace after a process was killed at `killed` and its work taken up by `recovered`. They
+/// are one tree but for what the killed process took along: a parent may only be missing of a span from before.
+fn remains_of(all: &[Span], message: MessageId, killed: u64, recovered: u64) -> Vec<Span> {
+    let trace = trace_of(all, message);
+    let root = root_of(&trace, message);
+    let ids: BTreeSet<&[u8]> = trace.iter().map(|span| span.id.as_slice()).collect();
+    assert_eq!(ids.len(), trace.len(), "every span is exported once");
+    let lost = |span: &&Span| span.id != root.id && !ids.contains(span.parent.as_slice());
+    for orphan in trace.iter().filter(lost) {
+        // What the killed one had said may still be on its way to the other.
+        let last = if orphan.name == "verb" { recovered } else { killed };
+        assert!(orphan.from < last, "its parent was not lost in the kill: {orphan:?}");
+    }
+    // One message was sent, so there is no work for another trace.
+    for span in all {
+        let of_the_turn = ["user_message", "store_message", "push_message", "deliver"].contains(&&*span.name)
+            || ["invoke_agent ", "chat ", "execute_tool "].iter().any(|begin| span.name.starts_with(begin));
+        assert!(!of_the_turn || span.trace == root.trace, "it left the message's trace: {span:?}");
+    }
+    trace
+}
+
+/// Now, as spans tell the time.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+/// Waits until a span of this name has arrived at the receiver.
+async fn until_exported(receiver: &ServerHandle, name: &str) {
+    let arrived = |collector: &mock_collector::MockCollector| {
+        collector.spans().iter().any(|found| found.span().name == name)
+    };
+    receiver.wait_until(arrived, SOON).await.unwrap();
+}
+
 /// The spans of one message's trace, which must be one tree with the accepted request at its root.
 fn tree_of(all: &[Span], message: MessageId) -> Vec<Span> {
-    let roots: Vec<&Span> = all
-        .iter()
-        .filter(|span| span.name == "user_message" && span.of("message") == message.to_string())
-        .collect();
-    let [root] = roots[..] else { panic!("one request was accepted: {roots:?}") };
-    let trace: Vec<Span> = all.iter().filter(|span| span.trace == root.trace).cloned().collect();
+    let trace = trace_of(all, message);
+    let root = root_of(&trace, message);
     let ids: BTreeSet<&[u8]> = trace.iter().map(|span| span.id.as_slice()).collect();
     assert_eq!(ids.len(), trace.len(), "every span is exported once");
     for span in &trace {
@@ -147,11 +192,13 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
         assert_eq!((accepted.service.as_str(), push.service.as_str()), ("choird", "choird"));
         assert_eq!(push.parent, accepted.id);
         assert_eq!((signal.service.as_str(), &signal.parent), ("choir-agent", &push.id));
+        assert!(is_below(trace, named("store_message"), accepted));
 
         let recorded = one(trace, "recording", |span| span.handles("choir-agent/session/arbiter", "signal"));
         assert_eq!(recorded.parent, signal.id);
         let turn = named("invoke_agent assistant");
-        assert_eq!(turn.parent, signal.id);
+        assert_eq!(turn.parent, accepted.id);
+        assert_eq!(turn.of("choir.resumed"), "", "nothing was interrupted");
         assert_eq!(turn.of("message"), message.to_string());
         assert_eq!(
             (turn.of("session"), turn.of("lane"), turn.of("outcome")),
@@ -202,7 +249,7 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
     for span in &all {
         assert!(!span.handles(span.of("actor"), "tick"), "{span:?}");
         assert!(
-            ["message", "user_message", "push_message", "signal", "verb", "deliver", "take_up"]
+            ["message", "user_message", "store_message", "push_message", "signal", "verb", "deliver"]
                 .contains(&span.name.as_str())
                 || ["invoke_agent ", "chat ", "execute_tool ", "store."]
                     .iter()
@@ -223,6 +270,80 @@ async fn one_trace_leads_from_a_users_message_through_model_and_tools_to_its_del
     for said in ["answer to", "done.txt", "work-1"] {
         assert!(!exported.contains(said), "what is said is not exported: {said}");
     }
+    receiver.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_resumed_after_kill_9_of_the_agent_stays_in_its_messages_trace() {
+    let receiver = receiver().await;
+    let mut world = observed(work(), &receiver).await;
+    let mut user = User::of(&world);
+    let when = When::Message { contains: "work-1".into(), step: Some(1) };
+    world.model.add_fault(FaultRule::once(when, Fault::Hold));
+    let message = user.send("work-1").await;
+    world.model.until_held(SOON).await.unwrap();
+    until_exported(&receiver, "execute_tool choir.exec").await;
+    let before = world.view().await;
+    signal(before.agent_pid.unwrap(), Signal::KILL);
+    let killed = now();
+    world.until("a new sandbox", |view| view.state == "up" && view.generation > before.generation).await;
+    let recovered = now();
+    world.model.release_all();
+    user.answer_to(message).await;
+    assert_eq!(world.stop_choird().await, Some(0));
+
+    let all = spans(&receiver).await;
+    let trace = remains_of(&all, message, killed, recovered);
+    let root = root_of(&trace, message);
+    let ran = one(&trace, "command", |span| span.name == "execute_tool choir.exec");
+    assert!(ran.to < killed, "{ran:?}");
+    // The killed process took its turn's span along; this is the one of the process that went on.
+    let turn = one(&trace, "turn", |span| span.name == "invoke_agent assistant");
+    assert_eq!((&turn.parent, turn.of("choir.resumed")), (&root.id, "true"));
+    assert_eq!(turn.of("outcome"), "answered");
+    assert!(turn.from > killed, "{turn:?}");
+    let read = one(&trace, "read", |span| span.name == "execute_tool choir.fs.read");
+    let chats: Vec<&Span> = trace.iter().filter(|span| span.name == "chat scripted-1").collect();
+    let after: Vec<&&Span> = chats.iter().filter(|span| span.from > killed).collect();
+    assert_eq!((chats.len(), after.len()), (3, 2), "the call that was open is made again: {chats:#?}");
+    for span in after.into_iter().copied().chain([read]) {
+        assert!(is_below(&trace, span, turn), "{span:?}");
+    }
+    let delivered = |span: &Span| span.name == "deliver" && span.of("repeat") == "false";
+    assert!(is_below(&trace, one(&trace, "delivery", delivered), root));
+    receiver.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_resumed_after_kill_9_of_choird_stays_in_its_messages_trace() {
+    let receiver = receiver().await;
+    let mut world = observed(work(), &receiver).await;
+    let mut user = User::of(&world);
+    let when = When::Message { contains: "work-1".into(), step: Some(1) };
+    world.model.add_fault(FaultRule::once(when, Fault::Hold));
+    let message = user.send("work-1").await;
+    world.model.until_held(SOON).await.unwrap();
+    until_exported(&receiver, "user_message").await;
+    until_exported(&receiver, "execute_tool choir.exec").await;
+    world.kill_choird().await;
+    let killed = now();
+    world.start().await;
+    world.until("the agent", |view| view.state == "up").await;
+    let recovered = now();
+    world.model.release_all();
+    user.answer_to(message).await;
+    assert_eq!(world.stop_choird().await, Some(0));
+
+    let all = spans(&receiver).await;
+    let trace = remains_of(&all, message, killed, recovered);
+    let root = root_of(&trace, message);
+    // The first agent ended in order when its host was gone, so its turn's span may have been exported, unfinished.
+    let went_on = |span: &Span| span.name == "invoke_agent assistant" && span.of("choir.resumed") == "true";
+    let turn = one(&trace, "resumed turn", went_on);
+    assert_eq!((&turn.parent, turn.of("outcome")), (&root.id, "answered"));
+    let delivered = |span: &Span| span.name == "deliver" && span.of("repeat") == "false";
+    let delivered = one(&trace, "delivery", delivered);
+    assert!(is_below(&trace, delivered, root) && delivered.from > killed);
     receiver.shutdown().await.unwrap();
 }
 

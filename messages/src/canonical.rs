@@ -13,6 +13,9 @@ pub enum CanonicalError {
     /// A number that CHAP does not allow.
     #[error("the number {0} is not an integer within ±(2^53-1)")]
     Number(String),
+    /// An integer that a canonical text would round: it would read back as another.
+    #[error("the number {0} is beyond ±(2^53-1), where JSON's readers no longer hold integers exactly")]
+    Inexact(String),
 }
 
 /// The canonical bytes of a value.
@@ -27,6 +30,20 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, CanonicalError> {
 
 /// The largest integer that every JSON reader holds exactly: 2^53 - 1.
 pub const SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// Whether the canonical text reads back as the same integers: none is beyond ±(2^53-1). Fractions and powers of ten are
+/// doubles already and always read back.
+pub fn check_exact(value: &Value) -> Result<(), CanonicalError> {
+    match value {
+        Value::Number(n) => {
+            let magnitude = n.as_u64().or_else(|| n.as_i64().map(i64::unsigned_abs)).unwrap_or(0);
+            if magnitude <= SAFE_INTEGER { Ok(()) } else { Err(CanonicalError::Inexact(n.to_string())) }
+        }
+        Value::Array(items) => items.iter().try_for_each(check_exact),
+        Value::Object(map) => map.values().try_for_each(check_exact),
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
 
 /// Whether every number in the value is an integer within ±(2^53-1), as CHAP's canonical form asks. `2.0` is 2.
 pub fn check_safe_integers(value: &Value) -> Result<(), CanonicalError> {

@@ -4,6 +4,8 @@
 use bincode::Options;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::{json, limits};
+
 /// Why bytes could not be encoded or decoded. Says nothing of the payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
@@ -39,12 +41,14 @@ pub fn encoded_len<T: Serialize>(value: &T) -> Result<u64, CodecError> {
     options(u64::MAX).serialized_size(value).map_err(|_| CodecError::Malformed)
 }
 
-/// The value of these bytes, which must be used up to the last.
+/// The value of these bytes, which must be used up to the last. The JSON in it may take at most
+/// [`limits::MESSAGE_JSON_MEMORY`] bytes of memory.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<T, CodecError> {
     if bytes.len() as u64 > limit {
         return Err(CodecError::TooLarge { limit });
     }
-    options(limit).deserialize(bytes).map_err(|e| explain(&e, limit))
+    json::within(limits::MESSAGE_JSON_MEMORY, || options(limit).deserialize(bytes))
+        .map_err(|e| explain(&e, limit))
 }
 
 #[cfg(test)]
@@ -65,6 +69,20 @@ mod tests {
         let mut bytes = vec![253];
         bytes.extend_from_slice(&(1u64 << 60).to_le_bytes());
         assert!(decode::<String>(&bytes, 1024).is_err());
+    }
+
+    #[test]
+    fn json_that_would_fill_the_memory_is_refused_however_it_is_spread() {
+        let object = serde_json::json!({ "": 0 });
+        let dense = |objects| Json(serde_json::Value::Array(vec![object.clone(); objects]));
+        let fits = encode(&vec![dense(10_000); 2], u64::MAX).unwrap();
+        assert!(decode::<Vec<Json>>(&fits, u64::MAX).is_ok());
+        for spread in [vec![dense(250_000)], vec![dense(25_000); 10]] {
+            let bytes = encode(&spread, u64::MAX).unwrap();
+            assert!(bytes.len() < 2_000_000);
+            assert_eq!(decode::<Vec<Json>>(&bytes, u64::MAX), Err(CodecError::Malformed));
+        }
+        assert!(decode::<Vec<Json>>(&fits, u64::MAX).is_ok(), "a refusal leaves nothing behind");
     }
 
     #[test]

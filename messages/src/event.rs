@@ -114,7 +114,7 @@ impl Event {
         lane: Lane,
         body: EventBody,
     ) -> Result<(Self, String), ChainError> {
-        let rev = head.rev + 1;
+        let rev = head.rev.saturating_add(1);
         let text =
             canonical_text(&Hashed { session, rev, at, lane: &lane, body: &body, prev: head.hash }, rev)?;
         let hash = Digest::of(text.as_bytes());
@@ -171,8 +171,31 @@ impl Event {
 }
 
 fn canonical_text(hashed: &Hashed<'_>, rev: Revision) -> Result<String, ChainError> {
+    let inexact = |n: &u64| *n > canonical::SAFE_INTEGER;
+    if let Some(number) = [rev, hashed.at.millis()].into_iter().chain(numbers(hashed.body)).find(inexact) {
+        let error = CanonicalError::Inexact(number.to_string());
+        return Err(ChainError::NotCanonical { rev, error });
+    }
     let text = canonical::to_string(hashed).map_err(|error| ChainError::NotCanonical { rev, error })?;
     if text.len() > limits::EVENT_BYTES { Err(ChainError::TooLarge { rev }) } else { Ok(text) }
+}
+
+/// The integers of a body that have more than 53 bits. A canonical text would round large ones, and its event could not be
+/// read again; only a hostile sandbox has such numbers.
+fn numbers(body: &EventBody) -> [u64; 2] {
+    match body {
+        EventBody::ModelOutput { usage, .. } => [usage.prompt_tokens, usage.completion_tokens],
+        EventBody::ModelFailed {
+            failure:
+                ModelFailure::RateLimited { waited_ms: number }
+                | ModelFailure::Timeout { after_ms: number }
+                | ModelFailure::TooLarge { limit: number },
+            ..
+        } => [*number, 0],
+        EventBody::ToolResultCommitted { outcome, .. } => [outcome.cut_bytes, 0],
+        EventBody::ConfigApplied { version } => [*version, 0],
+        _ => [0, 0],
+    }
 }
 
 /// How a user's message ended; each ends in exactly one of these (DESIGN §5).
@@ -206,7 +229,8 @@ pub enum EventBody {
         /// Its text.
         text: String,
     },
-    /// A crashed turn was taken up again. Counts against [`limits::RESUMES_PER_MESSAGE`].
+    /// An interrupted turn was taken up again. Counts against [`limits::TRIES_PER_STEP`] and
+    /// [`limits::RESUMES_PER_MESSAGE`].
     TurnResumed {
         /// The message being answered.
         message: MessageId,
@@ -395,6 +419,27 @@ mod tests {
             assert_eq!(verify_chain(session, Head::START, &gone).is_err(), i + 1 < events.len());
         }
         assert!(verify_chain(SessionId::from_bits(8), Head::START, &events).is_err());
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_read_again_is_no_event() {
+        let append = |at, body| {
+            let session = SessionId::from_bits(7);
+            Event::append(session, Head::START, Timestamp::from_millis(at), Lane::Edge, body)
+        };
+        let largest = canonical::SAFE_INTEGER;
+        let (event, text) = append(largest, EventBody::ConfigApplied { version: largest }).unwrap();
+        assert_eq!(Event::from_canonical(&text, event.hash).unwrap(), event);
+        for (at, version) in [(largest + 1, 1), (1, largest + 1), (1, u64::MAX), (u64::MAX, 1)] {
+            let refused = append(at, EventBody::ConfigApplied { version });
+            assert!(matches!(refused, Err(ChainError::NotCanonical { .. })), "{at} {version}");
+            let hostile = Event {
+                at: Timestamp::from_millis(at),
+                body: EventBody::ConfigApplied { version },
+                ..event.clone()
+            };
+            assert!(hostile.check(hostile.session, Head::START).is_err());
+        }
     }
 
     #[test]

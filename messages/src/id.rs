@@ -11,11 +11,11 @@ use ulid::Ulid;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// Not 26 characters of Crockford base 32.
-    #[error("\"{0}\" is not a ULID (26 characters, 0-9 and A-Z without I, L, O, U)")]
+    #[error("{0:?} is not a ULID (26 characters, 0-9 and A-Z without I, L, O, U)")]
     NotUlid(String),
     /// Not a name.
     #[error(
-        "\"{0}\" is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)"
+        "{0:?} is not a name (1 to 63 characters: a-z, 0-9, '-' and '_', starting with a letter or digit)"
     )]
     NotName(String),
 }
@@ -203,6 +203,13 @@ mod tests {
     #[test]
     fn fresh_ids_differ() {
         assert_ne!(MessageId::fresh(), MessageId::fresh());
+    }
+
+    #[test]
+    fn a_text_that_is_no_id_is_quoted_on_one_line() {
+        let error = "a\n\u{1b}[2J".parse::<AgentId>().unwrap_err().to_string();
+        assert!(error.starts_with("\"a\\n\\u{1b}[2J\" is not a name"), "{error}");
+        assert!(!"\r".parse::<MessageId>().unwrap_err().to_string().contains(char::is_control));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub mod canonical;
 pub mod chain;
+pub mod chap;
 pub mod codec;
 pub mod event;
 pub mod id;

@@ -25,6 +25,14 @@ pub const LOCKS_PER_CALL: usize = 64;
 /// Longest tool input a model may propose, in bytes of JSON: a file's content travels in it.
 pub const TOOL_INPUT_BYTES: usize = 1024 * 1024;
 
+/// Most memory a tool input's values may take, in bytes (as [`crate::json::memory`] foretells it): four times the text,
+/// for inputs are a few fields, one of them long. Small objects alone would take a hundred times theirs.
+pub const TOOL_INPUT_MEMORY: usize = 4 * TOOL_INPUT_BYTES;
+
+/// Most memory the JSON values of one message of the link may take, in bytes, likewise: a restored session with as many
+/// dense tool results as one turn may have. Without it 8 MiB of small objects would take 800.
+pub const MESSAGE_JSON_MEMORY: usize = 128 * 1024 * 1024;
+
 /// Longest text a model may answer with, in bytes.
 pub const MODEL_TEXT_BYTES: usize = 512 * 1024;
 
@@ -44,11 +52,19 @@ pub const BATCH_BYTES: usize = 1024 * 1024;
 /// Events put into one heartbeat.
 pub const BATCH_EVENTS: usize = 256;
 
+/// Names asked for in one `GET_SECRETS`.
+pub const SECRET_NAMES: usize = 64;
+
 /// User messages waiting in one agent's queue before new ones are refused (`choir §7.1`).
 pub const USER_QUEUE: usize = 64;
 
-/// Times a turn may be resumed after a crash before it is set aside as failed.
-pub const RESUMES_PER_MESSAGE: u32 = 3;
+/// Times one step of a turn is tried. A step that was interrupted twice, with nothing done in between, is taken to be
+/// what interrupts it: its turn is set aside.
+pub const TRIES_PER_STEP: u32 = 2;
+
+/// Times a turn may be resumed after interruptions, however much it gets done in between, before it is set aside: an
+/// agent that ends this often under one message is not helped by one more start.
+pub const RESUMES_PER_MESSAGE: u32 = 8;
 
 /// Events that may wait for the host in the agent's journal; beyond it nothing new is taken until the link is back.
 pub const UNACKNOWLEDGED_EVENTS: u64 = 10_000;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventBody, Head, MessageOutcome, Revision};
 use crate::id::{AgentId, InvocationId, MessageId, SessionId};
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::limits;
 use crate::model::{ModelFailure, Turn};
 use crate::tool::{LockSpec, Replay, SideEffect, ToolCall, ToolOutcome, ToolStatus};
@@ -149,14 +149,35 @@ pub enum TurnEnd {
 pub struct TurnView {
     /// The message.
     pub message: MessageId,
-    /// Times it was resumed after a crash.
+    /// Times it was resumed after an interruption.
     pub resumes: u32,
+    /// Of these, the ones since the turn last came further: by an answer of the model, or by a step of a call.
+    pub stalled: u32,
     /// Answers the model gave in this turn.
     pub model_calls: u32,
     /// Calls of the model's latest answer, in order.
     pub calls: Vec<CallView>,
     /// Whether it is over but for its closing.
     pub end: TurnEnd,
+}
+
+impl TurnView {
+    /// Whether the log shows that it was worked on.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.resumes > 0 || self.model_calls > 0
+    }
+
+    /// Whether an interruption now sets it aside: the step it stands at has had its tries, or it was resumed too often.
+    #[must_use]
+    pub const fn is_out_of_tries(&self) -> bool {
+        self.stalled + 1 >= limits::TRIES_PER_STEP || self.resumes >= limits::RESUMES_PER_MESSAGE
+    }
+
+    /// The calls whose results are still to come.
+    pub fn open_calls(&self) -> impl Iterator<Item = &CallView> {
+        self.calls.iter().filter(|call| call.is_open())
+    }
 }
 
 /// Counters against the session's budgets (`choir §7.6`).
@@ -263,7 +284,7 @@ impl SessionView {
     pub fn permits(&self, body: &EventBody) -> Result<(), Rule> {
         // Checks come before changes in every arm of `apply_body`, so a trial on a copy of the small parts would do
         // the same; the copy is simpler to trust and off the hot path.
-        self.clone().apply_body(self.head.rev + 1, body)
+        self.clone().apply_body(self.head.rev.saturating_add(1), body)
     }
 
     fn apply_body(&mut self, rev: Revision, body: &EventBody) -> Result<(), Rule> {
@@ -286,6 +307,7 @@ impl SessionView {
             EventBody::TurnResumed { message } => {
                 let turn = self.working_on(*message)?;
                 turn.resumes = turn.resumes.saturating_add(1);
+                turn.stalled = turn.stalled.saturating_add(1);
             }
             EventBody::ModelOutput { message, text, calls, usage, .. } => {
                 let turn = self.working_on(*message)?;
@@ -316,6 +338,7 @@ impl SessionView {
                     })
                     .collect();
                 turn.model_calls = turn.model_calls.saturating_add(1);
+                turn.stalled = 0;
                 if calls.is_empty() {
                     turn.end = TurnEnd::Answer(text.clone().unwrap_or_default());
                 }
@@ -339,10 +362,14 @@ impl SessionView {
                     return Err(Rule::CallOrder);
                 }
                 // Twice: escapes may lengthen what the model wrote.
-                if input.0.to_string().len() > 2 * limits::TOOL_INPUT_BYTES {
+                let text = input.0.to_string();
+                if text.len() > 2 * limits::TOOL_INPUT_BYTES
+                    || json::memory(text.as_bytes()) > limits::TOOL_INPUT_MEMORY
+                {
                     return Err(Rule::Bound);
                 }
                 call.stage = CallStage::Requested { input: input.clone() };
+                self.came_further();
             }
             EventBody::ToolCallCommitted { invocation, locks, side_effect, replay, .. } => {
                 let call = self.open_call(*invocation)?;
@@ -358,6 +385,7 @@ impl SessionView {
                     rev,
                 };
                 self.spent.tool_calls = self.spent.tool_calls.saturating_add(1);
+                self.came_further();
             }
             EventBody::ToolResultCommitted { invocation, outcome } => {
                 self.open_call(*invocation)?;
@@ -368,6 +396,7 @@ impl SessionView {
                 self.has_room(bytes)?;
                 let call = self.open_call(*invocation)?;
                 call.stage = CallStage::Done { outcome: outcome.clone() };
+                self.came_further();
                 self.pair_results();
             }
             EventBody::MemoryWriteCommitted { .. }
@@ -444,11 +473,18 @@ impl SessionView {
             self.turn = Some(TurnView {
                 message: first.message,
                 resumes: 0,
+                stalled: 0,
                 model_calls: 0,
                 calls: Vec::new(),
                 end: TurnEnd::Open,
             });
             self.transcript.push(Arc::new(Turn::User(first.text.clone())));
+        }
+    }
+
+    fn came_further(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.stalled = 0;
         }
     }
 
@@ -611,6 +647,48 @@ mod tests {
         add(&mut view, answer(1, "{}".into())).unwrap();
         assert_eq!(add(&mut view, result(1, limits::TOOL_OUTCOME_BYTES)), Err(Rule::Bound));
         add(&mut view, result(1, limits::TOOL_OUTPUT_BYTES)).unwrap();
+    }
+
+    #[test]
+    fn a_step_interrupted_twice_is_out_of_tries_and_one_that_comes_further_has_new_ones() {
+        let mut view = opened();
+        let resumed = || EventBody::TurnResumed { message: MessageId::from_bits(1) };
+        let spent = |view: &SessionView| view.turn.as_ref().unwrap().is_out_of_tries();
+        assert!(!spent(&view), "the first interruption of a step is none too many");
+        add(&mut view, resumed()).unwrap();
+        assert!(spent(&view), "the second is, with nothing done in between");
+        add(&mut view, EventBody::Notice { message: MessageId::from_bits(1), text: "wait".into() }).unwrap();
+        assert!(spent(&view), "a notice is nothing done");
+        add(&mut view, answer(1, "{}".into())).unwrap();
+        assert!(!spent(&view));
+        add(&mut view, resumed()).unwrap();
+        add(&mut view, result(1, 1)).unwrap();
+        assert!(!spent(&view));
+    }
+
+    #[test]
+    fn a_turn_that_always_comes_further_is_still_resumed_only_so_often() {
+        let mut view = opened();
+        for n in 0..u128::from(limits::RESUMES_PER_MESSAGE) {
+            assert!(!view.turn.as_ref().unwrap().is_out_of_tries(), "after {n} resumptions");
+            add(&mut view, EventBody::TurnResumed { message: MessageId::from_bits(1) }).unwrap();
+            add(&mut view, answer(n, "{}".into())).unwrap();
+            add(&mut view, result(n, 1)).unwrap();
+        }
+        assert!(view.turn.as_ref().unwrap().is_out_of_tries());
+    }
+
+    #[test]
+    fn an_input_of_many_small_objects_is_refused() {
+        let mut view = opened();
+        add(&mut view, answer(1, "{}".into())).unwrap();
+        let requested = |objects| EventBody::ToolCallRequested {
+            invocation: InvocationId::from_bits(1),
+            tool: "t".into(),
+            input: Json(serde_json::json!(vec![serde_json::json!({ "": 0 }); objects])),
+        };
+        assert_eq!(add(&mut view, requested(limits::TOOL_INPUT_BYTES / 8)), Err(Rule::Bound));
+        add(&mut view, requested(100)).unwrap();
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //!
 //! - [`postgres`]: finding the programs, and the cluster: made, started, watched, adopted, stopped.
 //! - [`Store`]: everything that is read and written, in one cheap handle.
+//! - [`chap`]: the workspaces of the CHAP Coordinator, in the same database or in memory.
 
+pub mod chap;
 mod error;
 mod journal;
 pub mod limits;
@@ -18,5 +20,6 @@ pub mod store;
 pub mod testing;
 
 pub use error::StoreError;
+pub use journal::actor::{CommitterMsg, committer_mailbox, committer_spec};
 pub use journal::{Ack, AppendError};
 pub use store::Store;

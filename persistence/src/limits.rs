@@ -74,3 +74,29 @@ pub const CHANGES: usize = 1024;
 
 /// Longest wait for the claim on a database that an earlier choird's connection has not let go of yet.
 pub const CLAIM_WITHIN: Duration = Duration::from_secs(5);
+
+/// Workspaces whose commits share one statement.
+pub const CHAP_GROUP: usize = 64;
+
+/// Commits waiting for the committer. A workspace has one in flight, so this is as many as live workspace actors.
+pub const CHAP_QUEUE: usize = 1024;
+
+/// Longest wait for a lost database to come back and say whether a commit was made: a server that was killed and is
+/// started again by its supervisor is back well within it.
+pub const CHAP_SETTLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Pause between two tries to reach a database that is away.
+pub const CHAP_SETTLE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Longest wait of a commit, from its arrival in the queue to its answer: a commit in progress and its own, each with
+/// its settling.
+pub const CHAP_COMMIT_WITHIN: Duration = Duration::from_secs(45);
+
+/// Most entries, notices, objects or workspaces of one page.
+pub const CHAP_PAGE: usize = 1000;
+
+/// Bytes of text in one page, unless one row alone is larger.
+pub const CHAP_PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Longest name that is its own key, in bytes: every id and URI the rules accept; it fits an index row with room to spare.
+pub const CHAP_NAME_BYTES: usize = 512;

@@ -10,6 +10,7 @@ use crate::node::{Node, NodeState, TreeNode};
 use crate::panics;
 use crate::spec::{ChildSpec, SpecError, SupervisorSpec};
 use serde::{Deserialize, Serialize};
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, timeout};
@@ -75,6 +76,16 @@ pub struct ShutdownReport {
 impl Tree {
     /// Starts a tree: children left to right, each after the one before is up. Needs a tokio runtime.
     pub async fn start(spec: SupervisorSpec) -> Result<Self, StartError> {
+        let started = Self::start_unless(spec, std::future::pending()).await?;
+        started.ok_or(StartError::NotStarted(Exit::Shutdown))
+    }
+
+    /// The same, unless `stop` resolves first: then the start of the child that is starting is given up (its factory is
+    /// dropped), the children that are up are stopped in reverse order as in [`Tree::shutdown`], and the answer is none.
+    pub async fn start_unless(
+        spec: SupervisorSpec,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Self>, StartError> {
         spec.check()?;
         panics::install_hook();
         let universe = Arc::new(Universe {
@@ -103,7 +114,20 @@ impl Tree {
         let (end, ended) = watch::channel(None);
         // From here on a dropped future takes the half-started tree down with it.
         let tree = Self { handle: TreeHandle { node, universe, ended }, root };
-        let first = words.recv().await;
+        let mut stopped = false;
+        let first = tokio::select! {
+            biased;
+            first = words.recv() => first,
+            () = stop => {
+                stopped = true;
+                tree.root.order_stop(true);
+                match words.recv().await {
+                    // It was up in the same moment.
+                    Some(Word::Started) => words.recv().await,
+                    last => last,
+                }
+            }
+        };
         let finish = |node: &Arc<Node>, universe: &Universe, word: Option<Word>| {
             let exit = match word {
                 Some(Word::Ended(exit) | Word::NotStarted(exit)) => exit,
@@ -118,6 +142,11 @@ impl Tree {
             exit
         };
         let (node, universe) = (Arc::clone(&tree.handle.node), Arc::clone(&tree.handle.universe));
+        if stopped {
+            finish(&node, &universe, first);
+            let _ = timeout(GONE_WITHIN, universe.census.deserted()).await;
+            return Ok(None);
+        }
         if !matches!(first, Some(Word::Started)) {
             return Err(StartError::NotStarted(finish(&node, &universe, first)));
         }
@@ -127,7 +156,7 @@ impl Tree {
             let word = words.recv().await;
             end.send_replace(Some(finish(&node, &universe, word)));
         });
-        Ok(tree)
+        Ok(Some(tree))
     }
 
     /// A handle to look at it.

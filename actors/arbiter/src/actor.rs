@@ -13,7 +13,6 @@ use choir_messages::reply::{ReplyTo, reply_port};
 use choir_messages::tool::{Lane, ToolOutcome, ToolStatus};
 use choir_messages::wire::{SignalAck, SignalRefused};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
-use tracing::{Instrument as _, Span};
 
 use crate::core::{Answer, Arbiter, Decision, Effect, Input};
 use crate::tools::ToolHost;
@@ -47,8 +46,8 @@ pub struct ArbiterActor {
     core: Arbiter,
 }
 
-/// The arbiter's place in the tree. A start reads the journal's view, voids the locks of an earlier life, and takes up
-/// its open calls.
+/// The arbiter's place in the tree. A start reads the journal's view and voids the locks of an earlier life; its open
+/// calls are taken up when the lane, which starts later, proposes to resume the turn.
 #[must_use]
 pub fn child_spec(slot: Slot<ArbiterMsg>, deps: ArbiterDeps) -> ChildSpec {
     ChildSpec::worker(slot, move |_| {
@@ -69,14 +68,7 @@ impl Actor for ArbiterActor {
 
     async fn started(&mut self, cx: &mut Context<ArbiterMsg>) -> Result<(), Failure> {
         let decision = self.core.start(self.deps.tools.as_ref());
-        // Open calls go on in a trace of their own: the one they belonged to ended with the life before.
-        let span = if decision == Decision::default() {
-            Span::none()
-        } else {
-            tracing::info_span!(target: "choir::arbiter", "take_up", lane = "edge")
-        };
         self.carry_out(Lane::Edge, decision, cx)
-            .instrument(span)
             .await
             .map_err(|refused| Failure::new(refused.to_string()))?;
         Ok(())

@@ -1,16 +1,17 @@
 //! The arbiter's rules, without I/O: what a proposal becomes ([`Arbiter::decide`]) and what committed events ask for
 //! ([`Arbiter::committed`]).
 
+mod resume;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use choir_messages::event::{Event, EventBody, MessageOutcome};
-use choir_messages::id::{AgentId, InvocationId};
-use choir_messages::json::Json;
+use choir_messages::event::{Event, EventBody, MessageOutcome, Revision};
+use choir_messages::id::{AgentId, InvocationId, MessageId};
 use choir_messages::limits;
 use choir_messages::mail::{Execution, LockRefused, Proposal};
 use choir_messages::model::ModelFailure;
-use choir_messages::session::{CallStage, Rule, SessionView, TurnEnd};
+use choir_messages::session::{Rule, SessionView};
 use choir_messages::tool::{Lane, LockSpec, Replay, SideEffect, ToolCall, ToolOutcome, ToolStatus};
 use choir_messages::wire::{Budgets, Signal, SignalAck, SignalRefused};
 
@@ -89,7 +90,16 @@ struct Pending {
     call: ValidCall,
     phase: Phase,
     /// A committed call of an earlier life: run it with this guard once its locks are held again.
-    again: Option<Replay>,
+    again: Option<Again>,
+}
+
+/// A call that is run a second time.
+#[derive(Debug, Clone)]
+struct Again {
+    /// By which its effect is recognised.
+    replay: Replay,
+    /// The resumption, which must be durable first: a call that ends its process is else tried without being counted.
+    resumed: Revision,
 }
 
 /// The arbiter's state: the fold of the log, and the open calls.
@@ -99,13 +109,16 @@ pub struct Arbiter {
     view: SessionView,
     budgets: Budgets,
     pending: BTreeMap<InvocationId, Pending>,
+    /// The message whose turn an earlier life left open.
+    left_open: Option<MessageId>,
 }
 
 impl Arbiter {
-    /// An arbiter over the log so far. [`Arbiter::start`] says what must be taken up.
+    /// An arbiter over the log so far.
     #[must_use]
-    pub const fn new(agent: AgentId, view: SessionView, budgets: Budgets) -> Self {
-        Self { agent, view, budgets, pending: BTreeMap::new() }
+    pub fn new(agent: AgentId, view: SessionView, budgets: Budgets) -> Self {
+        let left_open = view.turn.as_ref().map(|turn| turn.message);
+        Self { agent, view, budgets, pending: BTreeMap::new(), left_open }
     }
 
     /// The fold of the log so far.
@@ -119,43 +132,15 @@ impl Arbiter {
         self.budgets = budgets;
     }
 
-    /// What an arbiter does first: open a fresh log, or take up the calls that an earlier life left open.
-    pub fn start(&mut self, rules: &dyn ToolRules) -> Decision {
+    /// What an arbiter does first: open a fresh log. Calls that an earlier life left open wait for the lane, which
+    /// starts after the arbiter and proposes to resume the turn it finds open.
+    pub fn start(&self, rules: &dyn ToolRules) -> Decision {
         let mut decision = Decision::default();
         if self.view.agent.is_none() {
             decision.commit.push(EventBody::SessionOpened {
                 agent: self.agent.clone(),
                 tool_manifest: rules.manifest(),
             });
-            return decision;
-        }
-        let Some(turn) = self.view.turn.clone() else { return decision };
-        let cancelled = turn.end == TurnEnd::Cancelled;
-        // A turn that was interrupted this often is set aside; running its calls again may be what interrupts it.
-        let poisoned = turn.resumes >= limits::RESUMES_PER_MESSAGE;
-        for open in turn.calls.into_iter().filter(choir_messages::session::CallView::is_open) {
-            let invocation = open.invocation;
-            match open.stage {
-                CallStage::Committed { side_effect, replay, .. }
-                    if side_effect != SideEffect::Read && replay == Replay::Unrepeatable =>
-                {
-                    decision.commit.push(result(invocation, unknown()));
-                }
-                CallStage::Committed { side_effect, .. } if poisoned && side_effect != SideEffect::Read => {
-                    decision.commit.push(result(invocation, unknown()));
-                }
-                _ if cancelled || poisoned => decision.commit.push(result(invocation, stopped())),
-                CallStage::Proposed => {
-                    self.take_on(invocation, &Lane::Edge, &open.call, rules, &mut decision)
-                }
-                CallStage::Requested { input } => {
-                    self.take_up(invocation, &open.call.tool, &input, None, rules, &mut decision);
-                }
-                CallStage::Committed { input, replay, .. } => {
-                    self.take_up(invocation, &open.call.tool, &input, Some(replay), rules, &mut decision);
-                }
-                CallStage::Done { .. } => {}
-            }
         }
         decision
     }
@@ -226,6 +211,11 @@ impl Arbiter {
                 }
                 _ => {}
             }
+        }
+        if let Some(resumed) =
+            events.iter().rev().find(|event| matches!(event.body, EventBody::TurnResumed { .. }))
+        {
+            self.take_up(resumed.rev, rules, &mut effects);
         }
         effects
     }
@@ -338,7 +328,7 @@ impl Arbiter {
             Proposal::Close { message, outcome, text } => {
                 decision.commit.push(EventBody::MessageClosed { message, outcome, text });
             }
-            Proposal::Resume { message } => decision.commit.push(EventBody::TurnResumed { message }),
+            Proposal::Resume { message, asked } => self.resume(message, asked, lane, rules, &mut decision),
             Proposal::Notice { message, text } => decision.commit.push(EventBody::Notice { message, text }),
         }
         decision
@@ -359,33 +349,6 @@ impl Arbiter {
             }
             Err(refused) => result(invocation, refused),
         });
-    }
-
-    /// A call of an earlier life goes back to the queue for its locks.
-    fn take_up(
-        &mut self,
-        invocation: InvocationId,
-        tool: &str,
-        input: &Json,
-        again: Option<Replay>,
-        rules: &dyn ToolRules,
-        decision: &mut Decision,
-    ) {
-        match rules.validate(&Lane::Edge, tool, &input.0.to_string()) {
-            Ok(call) => {
-                decision.effects.push(Effect::Acquire {
-                    invocation,
-                    owner: Lane::Edge,
-                    locks: call.locks.clone(),
-                });
-                let pending =
-                    Pending { lane: Lane::Edge, tool: tool.to_owned(), call, phase: Phase::Locking, again };
-                self.pending.insert(invocation, pending);
-            }
-            Err(refused) if again.is_none() => decision.commit.push(result(invocation, refused)),
-            // It was valid when it was committed; a changed tool set cannot say what it did.
-            Err(_) => decision.commit.push(result(invocation, unknown())),
-        }
     }
 
     fn locked(&mut self, invocation: InvocationId, granted: Result<(), LockRefused>) -> Decision {
@@ -410,11 +373,10 @@ impl Arbiter {
                 decision.commit.push(result(invocation, outcome));
             }
             Ok(()) => {
-                if let Some(replay) = pending.again.take() {
+                if let Some(Again { replay, resumed }) = pending.again.take() {
                     pending.phase = Phase::Running;
-                    decision
-                        .effects
-                        .push(Effect::Execute(execution(invocation, pending, None, replay, true)));
+                    let run = execution(invocation, pending, Some(resumed), replay, true);
+                    decision.effects.push(Effect::Execute(run));
                 } else if let Some(replay) = pending.call.replay.clone() {
                     decision.commit.push(committed(invocation, pending, replay));
                 } else {

@@ -4,7 +4,8 @@
 //!
 //! Promised: commits are serial, executions are not, so a slow tool delays nobody who does not wait for its locks. What
 //! the arbiter does after a commit is a function of the committed events alone ([`Arbiter::committed`]); a restarted
-//! arbiter reads the journal's view and takes up every open call, and a call whose effect is unknown is never repeated.
+//! arbiter reads the journal's view and takes up every open call when the turn's resumption is committed. A call whose
+//! effect is unknown is never repeated, and a turn that is interrupted at the same step again is set aside.
 
 mod actor;
 mod core;

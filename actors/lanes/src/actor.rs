@@ -1,10 +1,10 @@
 //! The edge lane's actor: feeds the state machine and carries its actions out. It waits for nobody: model calls and
 //! proposals are pipes, so its mailbox is always drained.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use choir_messages::id::{AgentId, ModelCallId};
+use choir_messages::id::{AgentId, MessageId, ModelCallId};
 use choir_messages::json::Json;
 use choir_messages::mail::{
     ArbiterMsg, EdgeMsg, JournalMsg, ModelsMsg, Proposal, ProposalRefused, UplinkMsg,
@@ -47,10 +47,26 @@ pub struct EdgeDeps {
     pub adopt: Adopt,
 }
 
+/// The message for which a lane of this process asked the model last. It outlives the lane, for no event says that a
+/// model was asked.
+#[derive(Debug, Clone, Default)]
+struct Asked(Arc<Mutex<Option<MessageId>>>);
+
+impl Asked {
+    fn set(&self, message: MessageId) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    }
+
+    fn get(&self) -> Option<MessageId> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The lane that talks to the user.
 pub struct EdgeActor {
     deps: EdgeDeps,
     core: Edge,
+    asked: Asked,
     system: Turn,
     drains: Vec<ReplyTo<()>>,
     drained: bool,
@@ -60,16 +76,18 @@ pub struct EdgeActor {
 /// The edge lane's place in the tree.
 #[must_use]
 pub fn child_spec(slot: Slot<EdgeMsg>, deps: EdgeDeps) -> ChildSpec {
+    let asked = Asked::default();
     ChildSpec::worker(slot, move |_| {
-        let deps = deps.clone();
+        let (deps, asked) = (deps.clone(), asked.clone());
         async move {
             let view = deps.journal.call(NEIGHBOUR, |reply| JournalMsg::View { reply }).await?;
             let current = deps.uplink.call(NEIGHBOUR, |reply| UplinkMsg::Current { reply }).await?;
             let budgets = current.map(|(settings, _)| settings.budgets).unwrap_or_default();
             let system = Turn::System(system_prompt(&deps.agent, &deps.identity));
-            let core = Edge::new(Arc::unwrap_or_clone(view), budgets);
+            let core = Edge::new(Arc::unwrap_or_clone(view), budgets, asked.get());
             let trace = TurnTrace::new(deps.agent.clone(), Arc::clone(&deps.adopt));
-            Ok::<_, Failure>(EdgeActor { deps, core, system, drains: Vec::new(), drained: false, trace })
+            let drains = Vec::new();
+            Ok::<_, Failure>(EdgeActor { deps, core, asked, system, drains, drained: false, trace })
         }
     })
 }
@@ -147,6 +165,9 @@ impl EdgeActor {
     }
 
     async fn ask(&self, call: ModelCallId, cx: &mut Context<EdgeMsg>) -> Result<(), Failure> {
+        if let Some(turn) = &self.core.view().turn {
+            self.asked.set(turn.message);
+        }
         let transcript = &self.core.view().transcript;
         let mut turns = Vec::with_capacity(transcript.len() + 1);
         turns.push(self.system.clone());

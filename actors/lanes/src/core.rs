@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use choir_messages::event::{Event, EventBody, MessageOutcome};
 use choir_messages::id::{MessageId, ModelCallId};
-use choir_messages::limits::{RESUMES_PER_MESSAGE, TURN_BYTES};
+use choir_messages::limits::TURN_BYTES;
 use choir_messages::mail::{Proposal, ProposalRefused};
 use choir_messages::model::{ModelAnswer, ModelFailure};
 use choir_messages::session::{Next, SessionView, TurnEnd};
@@ -91,8 +91,10 @@ pub struct Edge {
     proposing: bool,
     /// Notices wait for the open proposal.
     notices: Vec<Proposal>,
-    /// The turn that was found open at the start and still has to be marked as resumed.
-    resume: Option<MessageId>,
+    /// The turn that was found open at the start, until the arbiter has said what becomes of it.
+    found: Option<MessageId>,
+    /// The message for which an earlier lane of this process asked the model last.
+    asked: Option<MessageId>,
     /// The model's answer waits for the arbiter to take it.
     answer: Option<Proposal>,
     draining: bool,
@@ -103,17 +105,19 @@ pub struct Edge {
 const NOTICES: usize = 4;
 
 impl Edge {
-    /// A lane over the log so far. A turn found open counts as interrupted.
+    /// A lane over the log so far. `asked` is the message for which an earlier lane of this process asked the model
+    /// last, if there was one: with it the arbiter knows whether a turn found open was interrupted.
     #[must_use]
-    pub fn new(view: SessionView, budgets: Budgets) -> Self {
-        let resume = view.turn.as_ref().map(|turn| turn.message);
+    pub fn new(view: SessionView, budgets: Budgets, asked: Option<MessageId>) -> Self {
+        let found = view.turn.as_ref().map(|turn| turn.message);
         Self {
             view,
             budgets,
             asking: None,
             proposing: false,
             notices: Vec::new(),
-            resume,
+            found,
+            asked,
             answer: None,
             draining: false,
             drained: false,
@@ -134,7 +138,7 @@ impl Edge {
         // The events in between were not followed one by one; what they mean for what is in flight shows in the fold.
         let resumes = |view: &SessionView| view.turn.as_ref().map(|turn| (turn.message, turn.resumes));
         if resumes(&view) != resumes(&self.view) {
-            self.resume = None;
+            self.found = None;
         }
         let asked = |view: &SessionView| {
             let turn = view.turn.as_ref();
@@ -209,7 +213,8 @@ impl Edge {
             Input::Proposed(result) => {
                 self.proposing = false;
                 match result {
-                    Ok(()) => {}
+                    // Nothing else is proposed before the turn that was found, so it is what the arbiter speaks of.
+                    Ok(()) => self.found = None,
                     // The log moved on under the proposal (a cancel, say): look again with the newest view.
                     Err(ProposalRefused::Journal(choir_messages::mail::JournalError::Illegal(_))) => {
                         self.answer = None;
@@ -236,10 +241,10 @@ impl Edge {
                 }
                 self.answer = None;
             }
-            EventBody::TurnResumed { .. } => self.resume = None,
+            EventBody::TurnResumed { .. } => self.found = None,
             EventBody::ModelOutput { .. } | EventBody::ModelFailed { .. } => self.answer = None,
-            EventBody::MessageClosed { message, .. } if self.resume == Some(*message) => {
-                self.resume = None;
+            EventBody::MessageClosed { message, .. } if self.found == Some(*message) => {
+                self.found = None;
             }
             _ => {}
         }
@@ -260,24 +265,8 @@ impl Edge {
         };
         let message = turn.message;
         let next = self.view.next();
-        if self.resume == Some(message) && next != Next::Close {
-            let proposal = if turn.resumes >= RESUMES_PER_MESSAGE {
-                if next == Next::Tools {
-                    // The arbiter ends the open calls of a poisoned turn without running them.
-                    return;
-                }
-                Proposal::Close {
-                    message,
-                    outcome: MessageOutcome::Failed,
-                    text: format!(
-                        "Answering this message was interrupted {} times, so it is set aside. Send it again to retry.",
-                        turn.resumes + 1
-                    ),
-                }
-            } else {
-                Proposal::Resume { message }
-            };
-            self.propose(proposal, actions);
+        if self.found == Some(message) && next != Next::Close {
+            self.propose(Proposal::Resume { message, asked: self.asked == Some(message) }, actions);
             return;
         }
         match next {

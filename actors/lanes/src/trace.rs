@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use choir_messages::event::{Event, EventBody, MessageOutcome};
-use choir_messages::id::{AgentId, MessageId};
+use choir_messages::id::{AgentId, MessageId, SessionId};
 use choir_messages::session::SessionView;
 use tokio::time::Instant;
 use tracing::{Level, Span, field};
 
-/// Makes a turn's span the child of whatever brought its message into this process, where that is known. It outlives the
-/// lane, so that a restarted one goes on in the same trace.
+/// Makes a turn's span part of its message's trace, which a turn that is resumed continues, in whichever process.
 pub type Adopt = Arc<dyn Fn(&Span, MessageId) + Send + Sync>;
 
 /// Knows which span the lane works in.
@@ -25,6 +24,8 @@ pub(crate) struct TurnTrace {
 struct Turn {
     message: MessageId,
     span: Span,
+    /// Resumptions that its span tells of.
+    resumes: u32,
     since: Instant,
 }
 
@@ -55,13 +56,18 @@ impl TurnTrace {
         let now = view.turn.as_ref().map(|turn| turn.message);
         if self.turn.as_ref().map(|turn| turn.message) != now {
             self.end();
-            self.turn = now.map(|message| self.begin(message, view));
+            self.turn = now.map(|message| self.begin(message, view.session));
+        }
+        let resumes = view.turn.as_ref().map_or(0, |turn| turn.resumes);
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.resumes < resumes) {
+            turn.resumes = resumes;
+            turn.span.record("choir.resumed", true);
         }
         self.turn.as_ref().map_or_else(Span::current, |turn| turn.span.clone())
     }
 
     /// A turn may begin when another's ends, so its parent is not the span at hand.
-    fn begin(&self, message: MessageId, view: &SessionView) -> Turn {
+    fn begin(&self, message: MessageId, session: SessionId) -> Turn {
         let agent = self.agent.as_str();
         let span = tracing::info_span!(
             target: "choir::lanes",
@@ -71,15 +77,15 @@ impl TurnTrace {
             otel.status_code = field::Empty,
             gen_ai.operation.name = "invoke_agent",
             gen_ai.agent.name = agent,
-            gen_ai.conversation.id = %view.session,
-            session = %view.session,
+            gen_ai.conversation.id = %session,
+            session = %session,
             lane = "edge",
             %message,
-            resumes = view.turn.as_ref().map(|turn| turn.resumes),
+            choir.resumed = field::Empty,
             outcome = field::Empty,
         );
         (self.adopt)(&span, message);
-        Turn { message, span, since: Instant::now() }
+        Turn { message, span, resumes: 0, since: Instant::now() }
     }
 
     fn end(&mut self) {

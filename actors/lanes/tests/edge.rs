@@ -9,7 +9,6 @@ use choir_messages::chain::Digest;
 use choir_messages::event::{Event, EventBody, MessageOutcome};
 use choir_messages::id::{InvocationId, MessageId, ModelCallId, SessionId};
 use choir_messages::json::Json;
-use choir_messages::limits::RESUMES_PER_MESSAGE;
 use choir_messages::mail::{JournalError, Proposal, ProposalRefused};
 use choir_messages::model::{ModelAnswer, ModelFailure, Usage};
 use choir_messages::session::{Illegal, Rule, SessionView};
@@ -82,7 +81,7 @@ fn model_output(n: u128, text: Option<&str>, calls: &[u128]) -> EventBody {
 #[test]
 fn a_message_is_reasoned_about_and_answered_and_the_next_one_follows() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     assert_eq!(edge.state(), EdgeState::Idle);
     let call = asked(&edge.step(log.message(1)));
     assert_eq!(edge.state(), EdgeState::Reasoning);
@@ -107,7 +106,7 @@ fn a_message_is_reasoned_about_and_answered_and_the_next_one_follows() {
 #[test]
 fn the_lane_waits_for_every_tool_result_before_it_asks_again() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     edge.step(Input::Answered(call, Some(Ok(answer(None, 2)))));
     let output = log.add(model_output(1, None, &[10, 11]));
@@ -127,7 +126,7 @@ fn the_lane_waits_for_every_tool_result_before_it_asks_again() {
 #[test]
 fn a_failed_model_call_is_proposed_as_the_end_of_the_message() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     let actions = edge.step(Input::Answered(call, Some(Err(ModelFailure::Filtered))));
     assert!(matches!(proposed(&actions), Proposal::ModelFailed { failure: ModelFailure::Filtered, .. }));
@@ -136,7 +135,7 @@ fn a_failed_model_call_is_proposed_as_the_end_of_the_message() {
 #[test]
 fn a_models_actor_that_dies_costs_a_retry_and_no_answer() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     assert!(matches!(edge.step(Input::Answered(call, None))[..], [Action::RetryLater]));
     let again = asked(&edge.step(Input::Retry));
@@ -150,7 +149,7 @@ fn a_models_actor_that_dies_costs_a_retry_and_no_answer() {
 #[test]
 fn a_rate_limit_is_told_to_the_user_while_the_call_waits() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     let actions = edge.step(Input::Limited(call, 1500));
     assert!(matches!(proposed(&actions), Proposal::Notice { text, .. } if text.contains("1.5 s")));
@@ -160,7 +159,7 @@ fn a_rate_limit_is_told_to_the_user_while_the_call_waits() {
 #[test]
 fn a_proposal_the_journal_refuses_makes_the_lane_read_the_log_again() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     edge.step(Input::Answered(call, Some(Ok(answer(Some("hi"), 0)))));
     let illegal = JournalError::Illegal(Illegal { rev: 3, rule: Rule::NoOpenCall });
@@ -175,7 +174,7 @@ fn a_proposal_the_journal_refuses_makes_the_lane_read_the_log_again() {
 #[test]
 fn a_gap_in_the_committed_events_makes_the_lane_read_the_log_again_and_a_repeat_does_not() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let first = log.message(1);
     let second = log.message(2);
     assert!(matches!(edge.step(second)[..], [Action::Resync]));
@@ -186,7 +185,7 @@ fn a_gap_in_the_committed_events_makes_the_lane_read_the_log_again_and_a_repeat_
 #[test]
 fn a_cancel_stops_the_model_call_and_closes_the_message() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     let cancelled = log.add(EventBody::Cancelled {
         message: Some(MessageId::from_bits(1)),
@@ -200,35 +199,59 @@ fn a_cancel_stops_the_model_call_and_closes_the_message() {
 }
 
 #[test]
-fn a_turn_found_open_is_marked_as_resumed_before_the_model_is_asked() {
+fn a_turn_found_open_is_put_to_the_arbiter_before_the_model_is_asked() {
     let mut log = Log::new();
     let _ = log.message(1);
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let actions = edge.step(Input::Begin);
-    assert!(matches!(proposed(&actions), Proposal::Resume { .. }));
+    assert!(matches!(proposed(&actions), Proposal::Resume { asked: false, .. }));
     let resumed = log.add(EventBody::TurnResumed { message: MessageId::from_bits(1) });
     edge.step(Input::Committed(vec![resumed]));
     asked(&edge.step(Input::Proposed(Ok(()))));
 }
 
 #[test]
-fn a_turn_interrupted_too_often_is_set_aside_and_the_user_is_told() {
+fn a_turn_that_was_not_interrupted_goes_on_without_a_record_of_it() {
     let mut log = Log::new();
     let _ = log.message(1);
-    for _ in 0..RESUMES_PER_MESSAGE {
-        log.add(EventBody::TurnResumed { message: MessageId::from_bits(1) });
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
+    edge.step(Input::Begin);
+    asked(&edge.step(Input::Proposed(Ok(()))));
+}
+
+#[test]
+fn a_lane_says_for_which_turn_one_before_it_had_asked_the_model() {
+    let mut log = Log::new();
+    let _ = log.message(1);
+    for (before, expected) in [(1, true), (2, false)] {
+        let mut edge = Edge::new(log.0.clone(), Budgets::default(), Some(MessageId::from_bits(before)));
+        let actions = edge.step(Input::Begin);
+        assert!(matches!(proposed(&actions), Proposal::Resume { asked, .. } if *asked == expected));
     }
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
-    let actions = edge.step(Input::Begin);
-    assert!(matches!(proposed(&actions),
-        Proposal::Close { outcome: MessageOutcome::Failed, text, .. } if text.contains("set aside")));
+}
+
+#[test]
+fn a_turn_found_open_that_the_arbiter_sets_aside_makes_room_for_the_next() {
+    let mut log = Log::new();
+    let _ = log.message(1);
+    let _ = log.message(2);
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
+    edge.step(Input::Begin);
+    let closed = log.add(EventBody::MessageClosed {
+        message: MessageId::from_bits(1),
+        outcome: MessageOutcome::Failed,
+        text: "set aside".into(),
+    });
+    edge.step(Input::Committed(vec![closed]));
+    asked(&edge.step(Input::Proposed(Ok(()))));
+    assert_eq!(edge.view().turn.as_ref().map(|turn| turn.message), Some(MessageId::from_bits(2)));
 }
 
 #[test]
 fn a_model_that_never_stops_calling_tools_is_stopped_by_the_turn_budget() {
     let mut log = Log::new();
     let budgets = Budgets { max_model_calls_per_turn: 1, ..Budgets::default() };
-    let mut edge = Edge::new(log.0.clone(), budgets);
+    let mut edge = Edge::new(log.0.clone(), budgets, None);
     let call = asked(&edge.step(log.message(1)));
     edge.step(Input::Answered(call, Some(Ok(answer(None, 1)))));
     let output = log.add(model_output(1, None, &[10]));
@@ -254,7 +277,7 @@ fn a_used_up_token_budget_ends_the_turn_with_a_sentence_and_the_lane_is_terminat
         outcome: MessageOutcome::Answered,
         text: "x".into(),
     });
-    let mut edge = Edge::new(log.0.clone(), budgets);
+    let mut edge = Edge::new(log.0.clone(), budgets, None);
     assert_eq!(edge.state(), EdgeState::Terminated);
     let actions = edge.step(log.message(2));
     assert!(matches!(proposed(&actions), Proposal::Close { outcome: MessageOutcome::Failed, .. }));
@@ -263,7 +286,7 @@ fn a_used_up_token_budget_ends_the_turn_with_a_sentence_and_the_lane_is_terminat
 #[test]
 fn a_draining_lane_says_so_once_nothing_is_in_flight() {
     let mut log = Log::new();
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     let call = asked(&edge.step(log.message(1)));
     assert!(edge.step(Input::Drain).is_empty(), "a model call is in flight");
     edge.step(Input::Answered(call, Some(Ok(answer(Some("hi"), 0)))));
@@ -291,7 +314,7 @@ fn what_a_gap_hides_is_not_proposed_again() {
     // A resumption in the gap is not made twice.
     let mut log = Log::new();
     let _ = log.message(1);
-    let mut edge = Edge::new(log.0.clone(), Budgets::default());
+    let mut edge = Edge::new(log.0.clone(), Budgets::default(), None);
     assert!(matches!(proposed(&edge.step(Input::Begin)), Proposal::Resume { .. }));
     log.add(EventBody::TurnResumed { message: MessageId::from_bits(1) });
     edge.resync(log.0.clone());

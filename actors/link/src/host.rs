@@ -1,5 +1,6 @@
 //! The host's end: one node for the process, one listener per session, at most one live link per listener.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +9,17 @@ use std::time::Duration;
 use choir_messages::id::SessionId;
 use choir_messages::wire::{SignalSender, VerbHandler};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::call::{Downlink, HOST_PLACES};
 use crate::frames::{FrameReader, Reader, Writer};
 use crate::guard::Side;
 use crate::handshake::{Code, HANDSHAKE_FRAME, admit, say};
-use crate::limits::{ACCEPTS_BURST, ACCEPTS_PER_SECOND, Bucket, LinkLimits, NODE_STEP, PENDING_HANDSHAKES};
+use crate::limits::{
+    ACCEPTS_BURST, ACCEPTS_PER_SECOND, Bucket, LinkLimits, NODE_STEP, PENDING_HANDSHAKES, REFUSALS_BURST,
+    REFUSALS_PER_SECOND,
+};
 use crate::link::Link;
 use crate::node::{Node, StartError};
 use crate::port::Verbs;
@@ -42,7 +46,7 @@ pub struct LinkSpec {
 }
 
 /// What happens on one listener, in order: `Up` and `Down` alternate; `Refused` may come at any time and is left out
-/// when the channel is half full.
+/// when the channel is half full or when there are more of them than [`REFUSALS_PER_SECOND`].
 pub enum LinkEvent {
     /// An agent is connected.
     Up {
@@ -110,6 +114,7 @@ impl Links {
             events,
             live: live.clone(),
             taken: Taken::default(),
+            refusals: Mutex::new(Bucket::new(REFUSALS_BURST, REFUSALS_PER_SECOND, std::time::Instant::now())),
             closed,
         };
         let task = tokio::spawn(serve(Arc::new(context), acceptor));
@@ -212,6 +217,7 @@ struct Context {
     events: mpsc::Sender<LinkEvent>,
     live: Live,
     taken: Taken,
+    refusals: Mutex<Bucket>,
     closed: watch::Receiver<bool>,
 }
 
@@ -224,9 +230,33 @@ struct Admitted {
 
 type Handshake = Result<Admitted, (CloseReason, PeerInfo)>;
 
+/// The connections that are inside the handshake, the oldest first.
+#[derive(Default)]
+struct Handshakes {
+    tasks: JoinSet<Handshake>,
+    order: VecDeque<(AbortHandle, PeerInfo)>,
+}
+
+impl Handshakes {
+    /// Takes one in; where there is no place, the oldest makes room and is returned.
+    fn add(
+        &mut self,
+        peer: PeerInfo,
+        handshake: impl Future<Output = Handshake> + Send + 'static,
+    ) -> Option<PeerInfo> {
+        self.order.retain(|(task, _)| !task.is_finished());
+        let oldest = if self.order.len() < PENDING_HANDSHAKES { None } else { self.order.pop_front() };
+        self.order.push_back((self.tasks.spawn(handshake), peer));
+        oldest.map(|(task, peer)| {
+            task.abort();
+            peer
+        })
+    }
+}
+
 async fn serve(context: Arc<Context>, acceptor: Acceptor) {
     let mut closed = context.closed.clone();
-    let mut handshakes: JoinSet<Handshake> = JoinSet::new();
+    let mut handshakes = Handshakes::default();
     let mut live: JoinSet<()> = JoinSet::new();
     let mut next: Option<Admitted> = None;
     let mut rate = Bucket::new(ACCEPTS_BURST, ACCEPTS_PER_SECOND, std::time::Instant::now());
@@ -244,7 +274,7 @@ async fn serve(context: Arc<Context>, acceptor: Acceptor) {
                     live.spawn(carry(context.clone(), admitted));
                 }
             }
-            Some(done) = handshakes.join_next() => match done {
+            Some(done) = handshakes.tasks.join_next() => match done {
                 Ok(Ok(admitted)) if live.is_empty() => {
                     context.taken.take();
                     live.spawn(carry(context.clone(), admitted));
@@ -252,9 +282,11 @@ async fn serve(context: Arc<Context>, acceptor: Acceptor) {
                 // The last link is gone and its owner is being told: a moment.
                 Ok(Ok(admitted)) if context.taken.is_free() && next.is_none() => next = Some(admitted),
                 Ok(Ok(admitted)) => {
-                    handshakes.spawn(turn_away(admitted, context.spec.limits.handshake));
+                    // It knows the secret and waits for one write; no stranger takes its place.
+                    handshakes.tasks.spawn(turn_away(admitted, context.spec.limits.handshake));
                 }
                 Ok(Err((reason, peer))) => context.refused(reason, peer),
+                // One that had to make room, which was said then.
                 Err(_) => {}
             },
             connection = async { sleep_until(next_accept).await; acceptor.accept().await } => {
@@ -264,10 +296,11 @@ async fn serve(context: Arc<Context>, acceptor: Acceptor) {
                     next_accept = Instant::now() + pause;
                 }
                 match connection {
-                    Ok((raw, peer)) if handshakes.len() < PENDING_HANDSHAKES => {
-                        handshakes.spawn(greet(context.clone(), raw, peer));
+                    Ok((raw, peer)) => {
+                        if let Some(oldest) = handshakes.add(peer, greet(context.clone(), raw, peer)) {
+                            context.refused(CloseReason::TooManyConnections, oldest);
+                        }
                     }
-                    Ok((_, peer)) => context.refused(CloseReason::TooManyConnections, peer),
                     Err(error) => tracing::warn!(at = ?context.spec.at, "cannot accept a connection: {error}"),
                 }
             }
@@ -275,7 +308,7 @@ async fn serve(context: Arc<Context>, acceptor: Acceptor) {
     }
     // First the file, then the link: nobody finds a socket that no longer admits.
     drop(acceptor);
-    handshakes.shutdown().await;
+    handshakes.tasks.shutdown().await;
     context.live.close(CloseReason::Revoked);
     while live.join_next().await.is_some() {}
 }
@@ -341,8 +374,10 @@ impl Context {
     fn refused(&self, reason: CloseReason, peer: PeerInfo) {
         // At most as often as connections are accepted.
         tracing::debug!(session = %self.spec.session, ?peer, reason = reason.label(), "connection refused: {reason}");
+        let told =
+            self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(std::time::Instant::now());
         // Half of the channel is kept for `Up` and `Down`, so that strangers cannot crowd out the agent.
-        if self.events.capacity() > self.events.max_capacity() / 2 {
+        if told && self.events.capacity() > self.events.max_capacity() / 2 {
             let _ = self.events.try_send(LinkEvent::Refused { reason, peer });
         }
     }

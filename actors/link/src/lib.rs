@@ -36,6 +36,7 @@ mod reason;
 mod secret;
 mod shared;
 mod socket;
+mod tls;
 pub mod wire;
 
 pub use agent::{ConnectError, connect, connect_with};
@@ -46,3 +47,4 @@ pub use node::StartError;
 pub use reason::{CloseReason, FrameKind};
 pub use secret::{LinkSecret, SecretError};
 pub use socket::{ListenAt, ListenError, PeerInfo, Target};
+pub use tls::{Certificate, UnusableCertificate};

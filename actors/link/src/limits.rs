@@ -12,15 +12,23 @@ pub const HANDSHAKE: Duration = Duration::from_secs(2);
 /// Time for the TLS handshake before that; certificates are checked and the peer may be far away.
 pub const TLS_HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Connections of one socket that may be inside the handshake at once. One is the honest agent, the others leave it a
-/// place when somebody else dials too; more are closed unread.
-pub const PENDING_HANDSHAKES: usize = 4;
+/// Connections of one socket that may be inside the handshake at once; when another comes, the oldest is closed. A TCP
+/// port can be dialled by every process of the machine, so silence must not hold a place: with [`ACCEPTS_BURST`] and
+/// [`ACCEPTS_PER_SECOND`], whoever is let in keeps its place for at least 0.37 s, and an honest agent needs
+/// milliseconds. Each holds at most one message of the TLS handshake (64 KiB) and one small frame: 8 MiB in all.
+pub const PENDING_HANDSHAKES: usize = 128;
 
 /// Connections taken from a socket's queue in a burst, and the refill per second: an agent reconnects at most a few
 /// times a second, and a flood of connections must not become a flood of work.
-pub const ACCEPTS_BURST: u32 = 64;
+pub const ACCEPTS_BURST: u32 = 32;
 /// See [`ACCEPTS_BURST`].
-pub const ACCEPTS_PER_SECOND: u32 = 64;
+pub const ACCEPTS_PER_SECOND: u32 = 256;
+
+/// Refused connections of one socket that its owner is told of in a burst, and the refill per second. More would let a
+/// stranger fill the owner's log.
+pub const REFUSALS_BURST: u32 = 16;
+/// See [`REFUSALS_BURST`].
+pub const REFUSALS_PER_SECOND: u32 = 2;
 
 /// Time for the local node to take a link in, or to let it go: messages between actors of this process.
 pub const NODE_STEP: Duration = Duration::from_secs(5);

@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use choir_messages::chain::Digest;
+use choir_messages::wire::LinkAddress;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::frames::{Reader, Writer};
 use crate::limits::TLS_HANDSHAKE;
 use crate::reason::CloseReason;
+use crate::tls::{self, Certificate};
 
 /// Longest path of a Unix socket, in bytes: the size of `sun_path` without its end.
 const SOCKET_PATH: usize = 107;
@@ -28,8 +30,8 @@ pub enum ListenAt {
     Tcp {
         /// Address and port.
         addr: SocketAddr,
-        /// Certificate and, if wanted, a demand for client certificates.
-        tls: Arc<rustls::ServerConfig>,
+        /// Who the host is.
+        certificate: Certificate,
     },
 }
 
@@ -51,10 +53,8 @@ pub enum Target {
     Tcp {
         /// Address and port.
         addr: SocketAddr,
-        /// The name in the host's certificate.
-        name: ServerName<'static>,
-        /// Which certificates to trust.
-        tls: Arc<rustls::ClientConfig>,
+        /// Digest of the one certificate that is the host's ([`Certificate::digest`]).
+        certificate: Digest,
     },
 }
 
@@ -63,6 +63,15 @@ impl std::fmt::Debug for Target {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp { addr, .. } => write!(f, "tcp+tls:{addr}"),
+        }
+    }
+}
+
+impl From<LinkAddress> for Target {
+    fn from(address: LinkAddress) -> Self {
+        match address {
+            LinkAddress::Unix { socket } => Self::Unix(socket),
+            LinkAddress::Tcp { address, certificate } => Self::Tcp { addr: address, certificate },
         }
     }
 }
@@ -145,9 +154,9 @@ impl Acceptor {
         let failed = |error| ListenError::Io { at: format!("{at:?}"), error };
         match at {
             ListenAt::Unix(path) => bind_unix(path).await,
-            ListenAt::Tcp { addr, tls } => {
+            ListenAt::Tcp { addr, certificate } => {
                 let listener = TcpListener::bind(addr).await.map_err(failed)?;
-                Ok(Self::Tcp { listener, tls: TlsAcceptor::from(tls.clone()) })
+                Ok(Self::Tcp { listener, tls: TlsAcceptor::from(certificate.server()) })
             }
         }
     }
@@ -174,7 +183,6 @@ impl Acceptor {
             }
             Self::Tcp { listener, tls } => {
                 let (stream, addr) = listener.accept().await?;
-                stream.set_nodelay(true)?;
                 Ok((Raw::Tcp(stream, tls.clone()), PeerInfo { addr: Some(addr), ..PeerInfo::default() }))
             }
         }
@@ -197,11 +205,14 @@ impl Raw {
     pub(crate) async fn open(self) -> Result<Stream, CloseReason> {
         match self {
             Self::Unix(stream) => Ok(halves_unix(stream)),
-            Self::Tcp(stream, tls) => match timeout(TLS_HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => Ok(halves(stream)),
-                Ok(Err(_)) => Err(CloseReason::Tls),
-                Err(_) => Err(CloseReason::HandshakeDeadline),
-            },
+            Self::Tcp(stream, tls) => {
+                stream.set_nodelay(true)?;
+                match timeout(TLS_HANDSHAKE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => Ok(halves(stream)),
+                    Ok(Err(_)) => Err(CloseReason::Tls),
+                    Err(_) => Err(CloseReason::HandshakeDeadline),
+                }
+            }
         }
     }
 }
@@ -262,11 +273,13 @@ pub(crate) enum DialError {
 pub(crate) async fn dial(target: &Target) -> Result<Stream, DialError> {
     match target {
         Target::Unix(path) => UnixStream::connect(path).await.map(halves_unix).map_err(DialError::Io),
-        Target::Tcp { addr, name, tls } => {
+        Target::Tcp { addr, certificate } => {
             let stream = TcpStream::connect(addr).await.map_err(DialError::Io)?;
             stream.set_nodelay(true).map_err(DialError::Io)?;
-            let connector = TlsConnector::from(tls.clone());
-            connector.connect(name.clone(), stream).await.map(halves).map_err(DialError::Tls)
+            let tls = tls::client(*certificate).map_err(|error| DialError::Tls(io::Error::other(error)))?;
+            // A name must be given; none is sent and none is checked.
+            let name = ServerName::IpAddress(addr.ip().into());
+            TlsConnector::from(tls).connect(name, stream).await.map(halves).map_err(DialError::Tls)
         }
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use choir_link::limits::SLOW_CALLS;
+use choir_link::limits::{PENDING_HANDSHAKES, SLOW_CALLS};
 use choir_link::{CloseReason, ConnectError, LinkEvent, LinkLimits, LinkSecret};
 use choir_messages::json::Json;
 use choir_messages::limits::USER_MESSAGE_BYTES;
@@ -242,15 +242,35 @@ async fn the_host_knows_who_connected_to_a_unix_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_without_trust_in_the_certificate_does_not_connect() {
+async fn an_agent_that_was_told_of_another_certificate_does_not_connect() {
     let links = links().await;
     let mut place = Place::open(&links, Carrier::Tls).await;
-    if let choir_link::Target::Tcp { tls, .. } = &mut place.target {
-        *tls = support::tls().1;
-    }
+    let choir_link::Target::Tcp { certificate, .. } = &mut place.target else { panic!("not TCP") };
+    let right = std::mem::replace(certificate, support::certificate().digest());
     let refused = place.connect().await;
     assert!(matches!(refused, Err(ConnectError::Tls(_))), "{refused:?}");
     assert_eq!(place.refused().await.0, CloseReason::Tls);
+    let choir_link::Target::Tcp { certificate, .. } = &mut place.target else { panic!("not TCP") };
+    *certificate = right;
+    let uplink = place.connect().await.unwrap();
+    place.works(&uplink).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_that_keep_a_port_busy_with_silence_do_not_keep_the_agent_out() {
+    let links = links().await;
+    let mut place = Place::open(&links, Carrier::Tls).await;
+    let choir_link::Target::Tcp { addr, .. } = place.target else { panic!("not TCP") };
+    let mut silent = Vec::new();
+    for _ in 0..2 * PENDING_HANDSHAKES {
+        silent.push(tokio::net::TcpStream::connect(addr).await.unwrap());
+    }
+    // More than there are places: those that came first were closed to let others in.
+    while place.refused().await.0 != CloseReason::TooManyConnections {}
+    let uplink = place.connect().await.unwrap();
+    let _signals = place.up().await;
+    place.works(&uplink).await;
+    drop(silent);
 }
 
 #[tokio::test(flavor = "multi_thread")]

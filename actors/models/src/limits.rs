@@ -13,6 +13,10 @@ pub const ANSWER_BODY_BYTES: usize = 2 * limits::EVENT_BYTES;
 /// the names, ids and hashes around them.
 pub const ANSWER_JSON_BYTES: usize = limits::EVENT_BYTES - 256 * 1024;
 
+/// Most memory the values of one response's body may take, in bytes: an answer is a few long texts, so little more than
+/// the body itself. The same number of bytes in small objects would take a hundred times theirs.
+pub const ANSWER_MEMORY: usize = 2 * ANSWER_BODY_BYTES;
+
 /// Longest part of an error's body that is read, in bytes: one sentence of it is shown.
 pub const ERROR_BODY_BYTES: usize = 64 * 1024;
 

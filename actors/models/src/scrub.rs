@@ -6,11 +6,12 @@ use choir_messages::secret::Secret;
 
 use crate::limits::REASON_CHARS;
 
-/// Shortest secret that is looked for inside answers. A shorter one would match ordinary words, and is guessed anyway.
-const SECRET_IN_ANSWER_BYTES: usize = 8;
-
 /// What stands in place of a secret.
-const REDACTED: &str = "[redacted]";
+const REDACTED: &str = "[secret]";
+
+/// Shortest secret that is looked for inside answers. A shorter one would match ordinary words, and is guessed anyway;
+/// and what stands in its place would make an answer longer, beyond the bounds that it was checked against.
+const SECRET_IN_ANSWER_BYTES: usize = REDACTED.len();
 
 /// Knows the secrets of one configuration.
 #[derive(Debug, Clone, Default)]
@@ -19,10 +20,13 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// A scrubber for these secrets; empty ones are left out.
+    /// A scrubber for these secrets, as they are and as JSON escapes them (a call's arguments are JSON); empty ones are
+    /// left out.
     #[must_use]
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut secrets: Vec<Secret> = secrets.into_iter().filter(|s| !s.expose().is_empty()).collect();
+        let escaped: Vec<Secret> = secrets.iter().filter_map(escaped).collect();
+        secrets.extend(escaped);
         // The longest first, so that one that contains another is not left in pieces.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
         Self { secrets }
@@ -35,7 +39,8 @@ impl Scrubber {
         let line = self.clean(text, 1);
         let mut line: Vec<&str> = line.split(|c: char| c.is_whitespace() || c.is_control()).collect();
         line.retain(|word| !word.is_empty());
-        let line = line.join(" ");
+        // Joined, the words may read as a secret that has a space in it.
+        let line = self.clean(&line.join(" "), 1);
         match line.char_indices().nth(REASON_CHARS) {
             Some((at, _)) => format!("{}...", line.get(..at).unwrap_or_default()),
             None if line.is_empty() => "no reason given".to_owned(),
@@ -85,6 +90,13 @@ impl Scrubber {
     }
 }
 
+/// The secret inside a JSON string, where that is another text.
+fn escaped(secret: &Secret) -> Option<Secret> {
+    let quoted = serde_json::to_string(secret.expose()).ok()?;
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    (inner != secret.expose()).then(|| Secret::new(inner.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +129,31 @@ mod tests {
             model: key.into(),
         });
         assert!(!format!("{answer:?}").contains(key));
-        assert_eq!(answer.text.unwrap(), "your key is [redacted], a canary");
+        assert_eq!(answer.text.unwrap(), "your key is [secret], a canary");
+    }
+
+    #[test]
+    fn cleaning_never_makes_an_answer_longer() {
+        let scrubber = Scrubber::new([Secret::new("8 bytes!".to_owned())]);
+        let text = "8 bytes!".repeat(100);
+        let answer = ModelAnswer {
+            text: Some(text.clone()),
+            calls: vec![],
+            usage: Default::default(),
+            model: "m".into(),
+        };
+        assert!(scrubber.answer(answer).text.unwrap().len() <= text.len());
+    }
+
+    #[test]
+    fn a_key_is_found_inside_json_and_across_a_line_end() {
+        let scrubber = Scrubber::new([Secret::new("sk \"can\\ary".to_owned())]);
+        let arguments = serde_json::json!({ "k": "sk \"can\\ary" }).to_string();
+        let call = ToolCall { provider_id: "p".into(), tool: "t".into(), arguments };
+        let answer =
+            ModelAnswer { text: None, calls: vec![call], usage: Default::default(), model: "m".into() };
+        assert_eq!(scrubber.answer(answer).calls[0].arguments, r#"{"k":"[secret]"}"#);
+        assert_eq!(scrubber.reason("bad key sk\n\t\"can\\ary"), "bad key [secret]");
     }
 
     proptest! {

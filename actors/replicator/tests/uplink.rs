@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use choir_messages::chain::Digest;
 use choir_messages::event::Head;
 use choir_messages::id::{LeaseId, SessionId};
 use choir_messages::json::Json;
-use choir_messages::mail::{Mail, UplinkMsg};
+use choir_messages::mail::{LinkState, Mail, ReplicatorMsg, UplinkMsg};
 use choir_messages::model::ModelConfig;
+use choir_messages::reply::reply_port;
 use choir_messages::wire::{
     AgentSettings, BoxFuture, Budgets, ControlPlane, Envelope, HelloAnswer, LinkError, Reply, Request,
     TraceContext, Verdict,
@@ -43,6 +44,7 @@ impl ControlPlane for Link {
                     bindings: BTreeMap::new(),
                     settings: settings(),
                 }))),
+                Request::TerminateSelf { .. } => pending().await,
                 _ => Err(LinkError::Refused(Verdict::Rejected("not here".into()))),
             }
         })
@@ -72,12 +74,17 @@ fn settings() -> AgentSettings {
     }
 }
 
-/// Tells of each link it makes, without holding it.
-struct Links(mpsc::UnboundedSender<Weak<Link>>);
+/// Tells of each link it makes, without holding it. Like a host, it makes none while there is another.
+struct Links(mpsc::UnboundedSender<Weak<Link>>, Mutex<Weak<Link>>);
 
 impl Connector for Links {
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ControlPlane>, LinkError>> {
+        let mut last = self.1.lock().unwrap();
+        if last.upgrade().is_some() {
+            return Box::pin(async { Err(LinkError::Down) });
+        }
         let link = Arc::new(Link);
+        *last = Arc::downgrade(&link);
         let _ = self.0.send(Arc::downgrade(&link));
         Box::pin(async move { Ok(link as Arc<dyn ControlPlane>) })
     }
@@ -101,6 +108,23 @@ fn sink<M: Mail>(name: &str) -> (Address<M>, ChildSpec) {
     (address, ChildSpec::worker(slot, |_| async { Ok(Sink::<M>(std::marker::PhantomData)) }))
 }
 
+/// Holds the link it is told of until it is told that there is none, as the replicator does.
+#[derive(Default)]
+struct Holder(Option<Arc<dyn ControlPlane>>);
+
+impl Actor for Holder {
+    type Msg = ReplicatorMsg;
+
+    async fn handle(&mut self, msg: ReplicatorMsg, _: &mut Context<ReplicatorMsg>) -> Result<(), Failure> {
+        match msg {
+            ReplicatorMsg::Link(LinkState::Up { control, .. }) => self.0 = Some(control),
+            ReplicatorMsg::Link(LinkState::Down) => self.0 = None,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 struct World {
     tree: Tree,
     uplink: Address<UplinkMsg>,
@@ -113,7 +137,8 @@ async fn world() -> World {
     let (interval, interval_at) = watch::channel(Duration::from_secs(5));
     let (uplink, slot) = mailbox("uplink", ROOM);
     let (journal, journal_spec) = sink("journal");
-    let (replicator, replicator_spec) = sink("replicator");
+    let (replicator, replicator_slot) = mailbox("replicator", ROOM);
+    let replicator_spec = ChildSpec::worker(replicator_slot, |_| async { Ok(Holder::default()) });
     let (arbiter, arbiter_spec) = sink("arbiter");
     let (edge, edge_spec) = sink("edge");
     let (models, models_spec) = sink("models");
@@ -128,7 +153,7 @@ async fn world() -> World {
         trace: TraceContext::default,
     };
     let deps = UplinkDeps {
-        connector: Arc::new(Links(made)),
+        connector: Arc::new(Links(made, Mutex::default())),
         identity: Arc::new(identity),
         journal,
         replicator,
@@ -166,6 +191,26 @@ async fn a_link_that_is_given_up_is_let_go_before_the_next_is_made() {
     world.uplink.send(UplinkMsg::Lost { attempt: 0 }).await.unwrap();
     let second = timeout(LONG, world.links.recv()).await.unwrap().unwrap();
     assert!(first.upgrade().is_none(), "the host would still see the first link");
+    assert!(second.upgrade().is_some());
+    world.tree.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_link_of_a_killed_uplink_is_let_go_by_everyone_who_had_it() {
+    let mut world = world().await;
+    let first = timeout(LONG, world.links.recv()).await.unwrap().unwrap();
+    timeout(LONG, world.interval.changed()).await.unwrap().unwrap();
+    // A call that the host never answers holds the link too.
+    let (reply, answer) = reply_port();
+    let request = Request::TerminateSelf { reason: "unanswered".into() };
+    world.uplink.send(UplinkMsg::Call { request, deadline_ms: 3_600_000, reply }).await.unwrap();
+    // It is under way once the next message is answered.
+    world.uplink.call(LONG, |reply| UplinkMsg::Current { reply }).await.unwrap();
+    assert!(first.upgrade().is_some());
+    assert!(world.tree.handle().kill("top/uplink"));
+    let second = timeout(LONG, world.links.recv()).await.unwrap().unwrap();
+    assert!(timeout(LONG, answer).await.unwrap().is_err(), "its asker is told");
+    assert!(first.upgrade().is_none());
     assert!(second.upgrade().is_some());
     world.tree.shutdown().await;
 }

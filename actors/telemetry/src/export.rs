@@ -18,6 +18,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tokio::runtime::Handle;
 
 use crate::TelemetryError;
+use crate::ids::Ids;
 use crate::limits::{EXPORT_DEADLINE, RESPONSE_BYTES, SPAN_ATTRIBUTES, SPAN_BATCH, SPAN_DELAY, SPAN_QUEUE};
 use crate::metrics;
 use crate::scrub::Scrubber;
@@ -99,6 +100,7 @@ impl Export {
             .build();
         let tracer = SdkTracerProvider::builder()
             .with_span_processor(BatchSpanProcessor::builder(spans).with_batch_config(batch).build())
+            .with_id_generator(Ids::default())
             .with_max_attributes_per_span(SPAN_ATTRIBUTES)
             .with_max_events_per_span(SPAN_ATTRIBUTES)
             .with_resource(resource.clone())

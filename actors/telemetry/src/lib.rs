@@ -8,6 +8,7 @@
 
 mod export;
 mod filter;
+mod ids;
 mod json_lines;
 mod limits;
 pub mod metrics;

@@ -10,6 +10,10 @@ use crate::limits::{SECRET_BYTES, SECRETS};
 /// What a log shows instead of a secret.
 pub const MASK: &str = "[secret]";
 
+/// Times a text is searched before it is given up and masked whole. A second search finds something only where a secret
+/// holds a piece of [`MASK`].
+const ROUNDS: usize = 8;
+
 /// The known secrets. Clones share them; whoever receives a secret adds it before it uses it.
 #[derive(Clone, Default)]
 pub struct Scrubber(Arc<RwLock<Vec<Secret>>>);
@@ -28,8 +32,8 @@ impl Scrubber {
     }
 
     /// Learns a secret, in the forms in which texts show it: as it is, escaped as in JSON or `Debug`, and
-    /// percent-encoded. False if it is shorter than [`SECRET_BYTES`] or there are [`SECRETS`] forms already: it is then
-    /// not looked for.
+    /// percent-encoded. False if it is shorter than [`SECRET_BYTES`], if it is what stands in a secret's place (a part of
+    /// [`MASK`], or nothing but asterisks), or if there are [`SECRETS`] forms already: it is then not looked for.
     #[must_use]
     pub fn add(&self, secret: &Secret) -> bool {
         learn(&mut self.0.write().unwrap_or_else(PoisonError::into_inner), secret)
@@ -48,12 +52,20 @@ impl Scrubber {
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut out = Cow::Borrowed(text);
-        for secret in known.iter() {
-            if out.contains(secret.expose()) {
-                out = Cow::Owned(out.replace(secret.expose(), MASK));
+        // A mask and what stands beside it may together read as another secret; so what was masked is looked at again.
+        for _ in 0..ROUNDS {
+            let mut found = false;
+            for secret in known.iter() {
+                if out.contains(secret.expose()) {
+                    out = Cow::Owned(out.replace(secret.expose(), MASK));
+                    found = true;
+                }
+            }
+            if !found {
+                return out;
             }
         }
-        out
+        Cow::Borrowed(MASK)
     }
 
     /// Overwrites every known secret with as many asterisks: encoded messages keep their length. Returns whether there
@@ -61,15 +73,10 @@ impl Scrubber {
     pub fn bytes(&self, bytes: &mut [u8]) -> bool {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = false;
-        for secret in known.iter() {
-            let needle = secret.expose().as_bytes();
-            let mut from = 0;
-            while let Some(at) = bytes.get(from..).and_then(|rest| position(rest, needle)) {
-                let (start, end) = (from + at, from + at + needle.len());
-                bytes[start..end].fill(b'*');
-                from = end;
-                found = true;
-            }
+        // Asterisks and what stands beside them may read as another secret. Each round overwrites a byte that was none,
+        // so there is a last one.
+        while overwrite(&known, bytes) {
+            found = true;
         }
         found
     }
@@ -82,9 +89,25 @@ impl Scrubber {
     }
 }
 
+/// One look for each secret; whether there was one.
+fn overwrite(known: &[Secret], bytes: &mut [u8]) -> bool {
+    let mut found = false;
+    for secret in known {
+        let needle = secret.expose().as_bytes();
+        let mut from = 0;
+        while let Some(at) = bytes.get(from..).and_then(|rest| position(rest, needle)) {
+            let (start, end) = (from + at, from + at + needle.len());
+            bytes[start..end].fill(b'*');
+            from = end;
+            found = true;
+        }
+    }
+    found
+}
+
 fn learn(known: &mut Vec<Secret>, secret: &Secret) -> bool {
     let text = secret.expose();
-    if text.len() < SECRET_BYTES {
+    if text.len() < SECRET_BYTES || MASK.contains(text) || text.bytes().all(|byte| byte == b'*') {
         return false;
     }
     let json = serde_json::to_string(text).unwrap_or_default();
@@ -163,6 +186,26 @@ mod tests {
         let new = [Secret::new("new-secret".into()), Secret::new("tiny".into())];
         assert_eq!(scrubber.replace(&new), 1);
         assert_eq!(scrubber.text("old-secret new-secret"), "old-secret [secret]");
+    }
+
+    #[test]
+    fn a_mask_does_not_complete_another_secret() {
+        let scrubber = knowing(&["abcdef", "[secret]zzzz", "]yyyyy"]);
+        for text in ["abcdefzzzz", "abcdefyyyyy", "abcdefyyyyyyyyyy"] {
+            let shown = scrubber.text(text);
+            assert!(!scrubber.finds_in(shown.as_bytes()), "{shown}");
+        }
+        let scrubber = knowing(&["abcdef", "**gh****"]);
+        let mut bytes = *b"abcdefghabcdef";
+        assert!(scrubber.bytes(&mut bytes));
+        assert!(!scrubber.finds_in(&bytes));
+    }
+
+    #[test]
+    fn what_stands_in_a_secrets_place_cannot_be_one() {
+        for text in ["secret", "[secret]", "******"] {
+            assert!(!Scrubber::new().add(&Secret::new(text.into())), "{text}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The sender's span on its way through mailboxes and over the link: W3C `traceparent`, version 00.
 
+use choir_messages::id::MessageId;
 use choir_messages::wire::TraceContext;
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::ids;
 
 /// The current span, for a message about to be sent; empty when nothing is traced.
 #[must_use]
@@ -35,6 +38,17 @@ pub fn set_parent(span: &Span, parent: &TraceContext) {
         // Fails only if the span is not exported, or was entered before: then there is nothing to link.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
+}
+
+/// Starts the root of a user message's trace under the ids that follow from the message
+/// ([`TraceContext::of_message`]), so that whoever knows the message can continue its trace. Call it once for a
+/// message, before the span is entered or has children.
+pub fn begin(span: &Span, message: MessageId) {
+    let (trace, root) = TraceContext::ids_of(message);
+    ids::with(TraceId::from(trace), SpanId::from(root), || {
+        // A span gets its ids when its context is first asked for, unless it has them already.
+        let _ = span.context();
+    });
 }
 
 /// Reads a `traceparent`: `version-trace-parent-flags`, all lower-case hex. Total; unknown versions are read as far as

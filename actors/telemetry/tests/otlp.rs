@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use choir_messages::id::MessageId;
 use choir_messages::secret::Secret;
 use choir_messages::wire::TraceContext;
 use choir_telemetry::metrics::{
@@ -74,6 +75,39 @@ async fn one_trace_leads_from_the_host_through_a_message_into_the_agent() {
             c.expect_span_with_name("turn")
                 .with_resource_attributes([("service.name", "choir-agent")])
                 .assert_count(1);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn whoever_knows_a_message_continues_its_trace_even_before_its_root_is_begun() {
+    let receiver = receiver().await;
+    let (telemetry, dispatch) = telemetry(&receiver, "choird");
+    let message = MessageId::from_bits(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f);
+    tracing::dispatcher::with_default(&dispatch, || {
+        let root = tracing::info_span!("root");
+        let child = tracing::info_span!("child");
+        trace_context::set_parent(&child, &TraceContext::of_message(message));
+        child.in_scope(|| tracing::info_span!("grandchild").in_scope(|| ()));
+        trace_context::begin(&root, message);
+        let other = tracing::info_span!("other");
+        assert!(!trace_context::of(&other).0.is_empty());
+        // Too late for a span that has its ids.
+        trace_context::begin(&other, message);
+    });
+    telemetry.shutdown(DEADLINE).await.unwrap();
+    receiver
+        .with_collector(|c| {
+            let of = |name: &str| c.spans().iter().find(|s| s.span().name == name).unwrap().span().clone();
+            let (root, child, grandchild, other) = (of("root"), of("child"), of("grandchild"), of("other"));
+            assert_eq!(root.trace_id, message.bits().to_be_bytes());
+            assert_eq!(root.span_id, message.bits().to_be_bytes()[8..]);
+            assert!(root.parent_span_id.is_empty());
+            assert!(root.start_time_unix_nano <= child.start_time_unix_nano, "it began when it was made");
+            assert_eq!((&child.trace_id, &child.parent_span_id), (&root.trace_id, &root.span_id));
+            assert_eq!((&grandchild.trace_id, &grandchild.parent_span_id), (&root.trace_id, &child.span_id));
+            assert_ne!(child.span_id, root.span_id);
+            assert_ne!(other.trace_id, root.trace_id);
         })
         .await;
 }

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use choir_messages::canonical;
 use choir_messages::chain::Digest;
-use choir_messages::json::Json;
-use choir_messages::limits::TOOL_INPUT_BYTES;
+use choir_messages::json::{self, Json};
+use choir_messages::limits::{TOOL_INPUT_BYTES, TOOL_INPUT_MEMORY};
 use choir_messages::tool::{Lane, LockSpec, SideEffect, ToolOutcome, ToolView};
 
 use crate::exec::{DEFAULT_PATH, ExecTool, SANDBOX_MARK};
@@ -168,10 +168,16 @@ impl ToolRegistry {
         }
         // Some models leave the arguments empty where they mean none.
         let text = if arguments.trim().is_empty() { "{}" } else { arguments };
+        if json::memory(text.as_bytes()) > TOOL_INPUT_MEMORY {
+            return Err(refused(format!("{name}: the arguments have too many values; do it in parts")));
+        }
         let mut input: Value = serde_json::from_str(text).map_err(|error| {
             refused(format!("{name}: the arguments are not valid JSON: {error}; send one JSON object"))
         })?;
         tidy(&mut input);
+        // The log would round such a number, and after a restart the call would be another.
+        canonical::check_exact(&input)
+            .map_err(|error| refused(format!("{name}: {error}; use a smaller one")))?;
         if let Err(error) = entry.validator.validate(&input) {
             return Err(refused(format!("{name}: {}", explain(&error, entry.tool.view()))));
         }
@@ -270,12 +276,19 @@ mod tests {
             ("choir.fs.search", "{\"pattern\":\"x\",\"glob\":\"[\"}", &["glob"]),
             ("choir.exec", "{\"command\":\"ls\",\"timeout_ms\":1e9}", &["\"timeout_ms\"", "maximum"]),
             ("choir.exec", "{\"command\":\"a\\u0000b\"}", &["NUL"]),
+            (
+                "choir.fs.read",
+                "{\"path\":\"a\",\"offset\":9007199254740993}",
+                &["9007199254740993", "smaller"],
+            ),
         ] {
             let sentence = refusal(&registry, tool, arguments);
             for part in says {
                 assert!(sentence.contains(part), "{tool} {arguments}: {sentence}");
             }
         }
+        let dense = format!("{{\"path\":[{}0]}}", "{\"\":0},".repeat(100_000));
+        assert!(refusal(&registry, "choir.fs.read", &dense).contains("too many values"));
         let long = refusal(&registry, "choir.fs.read", &"x".repeat(TOOL_INPUT_BYTES + 1));
         assert!(long.contains("do it in parts") && long.len() < 300, "{long}");
         let wild = refusal(&registry, &"y\n".repeat(10_000), "{}");

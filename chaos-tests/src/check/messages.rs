@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use choir_messages::event::{Event, EventBody, MessageOutcome};
 use choir_messages::id::{MessageId, OutboundId};
-use choir_messages::limits::RESUMES_PER_MESSAGE;
+use choir_messages::limits::{RESUMES_PER_MESSAGE, TRIES_PER_STEP};
+use choir_messages::tool::ToolStatus;
 use choir_scripted_model::{Fault, Outcome};
 
 use super::evidence::{Asked, Evidence};
@@ -85,9 +86,39 @@ fn failed_by_the_run(evidence: &Evidence, events: &[Event], asked: &Asked) -> bo
                 && !matches!(entry.fault, Some(Fault::InvalidArguments | Fault::UnknownTool) | None)
         });
     }
-    let resumed = |event: &&Event| matches!(&event.body, EventBody::TurnResumed { message } if *message == asked.message);
-    let resumes = events.iter().filter(resumed).count();
-    resumes == RESUMES_PER_MESSAGE as usize && evidence.wounds > RESUMES_PER_MESSAGE
+    let (resumes, stalled) = interruptions(events, asked.message);
+    let out_of_tries = stalled + 1 >= TRIES_PER_STEP && evidence.wounds >= TRIES_PER_STEP;
+    out_of_tries || (resumes >= RESUMES_PER_MESSAGE && evidence.wounds > RESUMES_PER_MESSAGE)
+}
+
+/// How often a message's turn was resumed: in all, and since it last came further. What is settled together with its
+/// closing, the results of calls that are not run again, is nothing that it got done.
+fn interruptions(events: &[Event], message: MessageId) -> (u32, u32) {
+    let closes =
+        |event: &Event| matches!(&event.body, EventBody::MessageClosed { message: m, .. } if *m == message);
+    let settled = |event: &Event| match &event.body {
+        EventBody::ToolResultCommitted { outcome, .. } => {
+            matches!(outcome.status, ToolStatus::Cancelled | ToolStatus::OutcomeUnknown)
+        }
+        _ => false,
+    };
+    let end = events.iter().position(closes).unwrap_or(events.len());
+    let worked = events[..end].iter().rposition(|event| !settled(event)).map_or(0, |last| last + 1);
+    let (mut resumes, mut stalled) = (0, 0);
+    for event in &events[..worked] {
+        match &event.body {
+            EventBody::TurnResumed { message: m } if *m == message => {
+                resumes += 1;
+                stalled += 1;
+            }
+            EventBody::ModelOutput { .. }
+            | EventBody::ToolCallRequested { .. }
+            | EventBody::ToolCallCommitted { .. }
+            | EventBody::ToolResultCommitted { .. } => stalled = 0,
+            _ => {}
+        }
+    }
+    (resumes, stalled)
 }
 
 /// What reached the client was born in the outbox, ended there as delivered, came again only as a repeat, and in the

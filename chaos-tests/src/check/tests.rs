@@ -375,19 +375,27 @@ fn a_failure_needs_a_fault_at_the_model_or_more_interruptions_than_are_borne() {
     evidence.requests = vec![entry(1, "s1m0", 0, Some(Fault::UnknownTool), Outcome::Faulted)];
     assert!(matches!(&check(&evidence)[..], [Violation::Unexplained { .. }]));
 
-    let interrupted = |times: usize, wounds| {
-        let resumed = || EventBody::TurnResumed { message: FIRST };
+    let resumed = || EventBody::TurnResumed { message: FIRST };
+    let interrupted = |turn: Vec<EventBody>, wounds| {
         let mut evidence = good().failed(resumed(), "set aside");
         let mut bodies = vec![opened(), user(FIRST)];
-        bodies.extend((0..times).map(|_| resumed()));
+        bodies.extend(turn);
         bodies.push(closed(FIRST, MessageOutcome::Failed, "set aside"));
         evidence = evidence.log_of(bodies);
         evidence.wounds = wounds;
         check(&evidence)
     };
-    assert_eq!(interrupted(3, 4), []);
-    assert!(matches!(&interrupted(2, 4)[..], [Violation::Unexplained { .. }]));
-    assert!(matches!(&interrupted(3, 3)[..], [Violation::Unexplained { .. }]));
+    let unexplained = |found: Vec<Violation>| matches!(&found[..], [Violation::Unexplained { .. }]);
+    // Two interruptions in a row: the second is never resumed.
+    assert_eq!(interrupted(vec![resumed()], 2), []);
+    assert!(unexplained(interrupted(vec![resumed()], 1)), "one wound is no two interruptions");
+    assert!(unexplained(interrupted(vec![], 2)), "nor is one that was not resumed");
+    // What the turn got done in between makes it another step; calls that end with the turn are nothing done.
+    let asks = || output(FIRST, None, vec![(CALL, command())]);
+    let done = vec![resumed(), asks(), result(ToolStatus::Success)];
+    assert!(interrupted(done, 2).iter().any(|v| matches!(v, Violation::Unexplained { .. })));
+    let ended = vec![asks(), resumed(), result(ToolStatus::Cancelled)];
+    assert!(!interrupted(ended, 2).iter().any(|v| matches!(v, Violation::Unexplained { .. })));
     for outcome in [MessageOutcome::Refused, MessageOutcome::Expired] {
         let found = {
             let mut bodies = bodies();

@@ -55,15 +55,17 @@ enum Choird {
 pub struct Setup<'a> {
     /// A word of config.json: `process` or `bubblewrap`.
     pub sandbox: &'a str,
+    /// A word of config.json: `unix` or `tcp`.
+    pub link: &'a str,
     /// The silence after which an agent is taken for crashed.
     pub crash: Duration,
 }
 
 impl Default for Setup<'_> {
-    /// Plain processes, and a silence that is short, since runs wait for it, but long enough for a machine with two cores
+    /// Plain processes, Unix sockets, and a silence that is short, since runs wait for it, but long enough for a machine with two cores
     /// and several conversations.
     fn default() -> Self {
-        Self { sandbox: "process", crash: Duration::from_millis(1500) }
+        Self { sandbox: "process", link: "unix", crash: Duration::from_millis(1500) }
     }
 }
 
@@ -120,6 +122,7 @@ impl House {
             serde_json::from_str(&text).map_err(|error| HarnessError::Setup(error.to_string()))?;
         if let Some(config) = config.as_object_mut() {
             config.insert("sandbox".into(), json!(setup.sandbox));
+            config.insert("link".into(), json!({ "carrier": setup.link }));
             config.insert("heartbeat_interval_ms".into(), json!(limits::HEARTBEAT_MS));
             config.insert("crash_detection_threshold_ms".into(), json!(millis(setup.crash)));
             config.insert("postgres".into(), json!({ "binaries": postgres.dir() }));

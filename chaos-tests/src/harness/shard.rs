@@ -91,7 +91,7 @@ impl Tally {
                 Ok(None) => "nowhere".into(),
                 Err(error) => format!("its folder, though: {error}"),
             };
-            tally.failures.push(tell(&plan, &broken, &played.story, &kept));
+            tally.failures.push(tell(setup, &plan, &broken, &played.story, &kept));
         }
         if let Some(house) = house {
             match house.close(keep).await {
@@ -123,10 +123,18 @@ impl Tally {
     }
 }
 
-fn tell(plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
+fn tell(setup: Setup<'_>, plan: &Plan, broken: &[String], story: &[String], kept: &str) -> String {
     let wounds: Vec<String> = plan.wounds.iter().map(|w| format!("  {:?}, when {}", w.wound, w.at)).collect();
     let seed = plan.seed;
-    let kind = if plan.long { "CHOIR_LONG=1 " } else { "" };
+    let mut kind = if plan.long { "CHOIR_LONG=1 " } else { "" }.to_owned();
+    let usual = Setup::default();
+    for (name, word, usual) in
+        [("CHOIR_SANDBOX", setup.sandbox, usual.sandbox), ("CHOIR_LINK", setup.link, usual.link)]
+    {
+        if word != usual {
+            kind.push_str(&format!("{name}={word} "));
+        }
+    }
     format!(
         "seed {seed} broke:\n  {}\nits wounds:\n{}\nwhat happened:\n{}\nkept in {kept}\n\
          replay: {kind}CHOIR_SEED={seed} cargo nextest run -p choir-chaos-tests replay --no-capture",

@@ -7,7 +7,7 @@ use choir_arbiter::{Answer, Arbiter, Decision, Effect, Input as Decide};
 use choir_lanes::{Action as LaneAction, Edge, Input as LaneInput};
 use choir_locks::{Action as LockAction, LockEvent, LockManager, Request};
 use choir_messages::event::Event;
-use choir_messages::id::{InvocationId, ModelCallId};
+use choir_messages::id::{InvocationId, MessageId, ModelCallId};
 use choir_messages::mail::{Execution, Proposal, ProposalRefused};
 use choir_messages::model::Turn;
 use choir_messages::time::Timestamp;
@@ -40,6 +40,8 @@ pub struct Agent {
     locks: LockManager,
     arbiter: Arbiter,
     edge: Edge,
+    /// For which message this process asked the model last.
+    asked: Option<MessageId>,
     mail: Vec<Mail>,
     now_ms: u64,
 }
@@ -57,7 +59,8 @@ impl Agent {
             stream: Stream::new(rev, rev, 1000),
             locks: LockManager::new(),
             arbiter: Arbiter::new("sim".parse().expect("a name"), view.clone(), Budgets::default()),
-            edge: Edge::new(view, Budgets::default()),
+            edge: Edge::new(view, Budgets::default(), None),
+            asked: None,
             journal,
             mail: Vec::new(),
             now_ms: 0,
@@ -101,7 +104,7 @@ impl Agent {
 
     fn start_edge(&mut self) {
         let view = Arc::unwrap_or_clone(self.journal.view());
-        self.edge = Edge::new(view, Budgets::default());
+        self.edge = Edge::new(view, Budgets::default(), self.asked);
         self.lane(LaneInput::Begin);
     }
 
@@ -224,6 +227,7 @@ impl Agent {
         for action in self.edge.step(input) {
             match action {
                 LaneAction::Ask(call) => {
+                    self.asked = self.edge.view().turn.as_ref().map(|turn| turn.message);
                     let turns = self.edge.view().transcript.iter().map(|turn| Turn::clone(turn)).collect();
                     self.mail.push(Mail::Ask(call, turns));
                 }

@@ -7,7 +7,7 @@ mod world;
 pub use agent::Agent;
 pub use world::{Host, Rules, Workspace, model};
 
-use choir_messages::event::MessageOutcome;
+use choir_messages::event::{Event, EventBody, MessageOutcome};
 use choir_messages::id::{MessageId, SessionId};
 
 use crate::seed::Seed;
@@ -77,6 +77,16 @@ pub fn run(seed: u64) -> Report {
             _ => report.failed += 1,
         }
     }
+    // Each kill interrupts one turn at most, and a turn is set aside at its second interruption at the earliest.
+    let resumed = |event: &&Event| matches!(event.body, EventBody::TurnResumed { .. });
+    let resumed = host.events.iter().filter(resumed).count();
+    let interrupted = resumed + report.failed as usize;
+    assert!(interrupted <= report.kills as usize, "{interrupted} interruptions by {} kills", report.kills);
+    assert!(
+        report.failed as usize <= resumed,
+        "{} turns set aside after {resumed} resumptions",
+        report.failed
+    );
     for (invocation, count) in &workspace.effects {
         assert_eq!(*count, 1, "call {invocation} took effect {count} times");
         report.effects += count;

@@ -16,9 +16,9 @@ use choir_messages::model::ModelConfig;
 use choir_messages::secret::Secret;
 use choir_messages::session::SessionView;
 use choir_messages::wire::{
-    AgentSettings, Bootstrap, BoxFuture, Budgets, Envelope, HeartbeatAck, HelloAnswer, LaneStatus, Reply,
-    Request, Signal, SignalAck, SignalRequest, SignalSender, TraceContext, VerbHandler, Verdict,
-    WIRE_VERSION,
+    AgentSettings, Bootstrap, BoxFuture, Budgets, Envelope, HeartbeatAck, HelloAnswer, LaneStatus,
+    LinkAddress, Reply, Request, Signal, SignalAck, SignalRequest, SignalSender, TraceContext, VerbHandler,
+    Verdict, WIRE_VERSION,
 };
 use choir_scripted_model::{Handle, JournalSink, Script, ScriptedModel};
 use tokio::io::AsyncWriteExt as _;
@@ -210,12 +210,11 @@ impl TestHost {
             session: self.session,
             lease: self.lease,
             generation: self.generation,
-            socket,
+            link: LinkAddress::Unix { socket },
             link_secret: secret.to_hex().to_string(),
             workspace: self.workspace(),
             choir_dir: None,
             otlp_endpoint: None,
-            trace: TraceContext::default(),
         };
         let log =
             std::fs::File::create(self.dir.path().join(format!("agent{}.log", self.generation))).unwrap();

@@ -1,12 +1,15 @@
 //! `choird`: the host's daemon. Everything is in the library; this reads the arguments and says how it ended.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use choir_chap_http::{Auth, Listen, TlsFiles};
+use choir_host::coordinator::{self, Alone, AloneError, StoreChoice};
 use choir_host::daemon::{self, BootError, Options};
-use choir_host::state_dir::{STATE_DIR_ENV, StateDir};
-use clap::Parser;
+use choir_host::state_dir::{STATE_DIR_ENV, StateDir, StateDirError};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const AFTER: &str = "\
 Runs in the foreground until SIGTERM, SIGINT or `choirctl shutdown`. Writes one line to standard output once it accepts
@@ -30,15 +33,119 @@ Exit codes: 0 stopped as asked; 2 wrong arguments; 3 something it needs does not
 #[command(name = "choird", version, about = "Choir's daemon: owns what is durable, runs and watches agents", after_help = AFTER)]
 struct Arguments {
     /// The state directory [default: ~/.choir.d]
-    #[arg(long, env = STATE_DIR_ENV, value_name = "DIR")]
+    #[arg(long, env = STATE_DIR_ENV, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
     /// Keep log lines off standard error
-    #[arg(long)]
+    #[arg(long, global = true)]
     quiet: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a CHAP Coordinator by itself, without agents
+    #[command(after_help = COORDINATOR_AFTER)]
+    Coordinator(CoordinatorArgs),
+}
+
+const COORDINATOR_AFTER: &str = "\
+Answers POST /chap (application/chap+json and application/json), GET /chap/events (server-sent events), GET /chap/inbox,
+WebSocket (subprotocol chap.v1) on /chap/ws, and MCP on /mcp. Writes one line to standard output once it listens.
+
+Examples:
+  choird coordinator
+  choird coordinator --listen 127.0.0.1:7717 --store postgres --enable-chain
+  choird coordinator --listen 0.0.0.0:7717 --tls-certificate chain.pem --tls-key key.pem --tokens tokens.json
+
+--tokens names a JSON list of {\"digest\": \"sha256:...\", \"participants\": [\"human:...\"]}; make a digest with
+  printf %s \"$TOKEN\" | sha256sum
+
+--identity names a JSON file:
+  {\"url\": \"https://chap.example/chap\",
+   \"oidc\": [{\"issuer\": \"https://id.example\", \"audiences\": [\"chap\"], \"jwks_uri\": \"https://id.example/jwks\"}],
+   \"vc\": {\"domain\": \"chap.example\", \"issuers\": [{\"id\": \"did:key:z6Mk...\"}]}}
+  url          where clients post calls; DPoP proofs are made for it
+  oidc[]       issuer, audiences, and jwks_uri (https, or http on loopback) or jwks_file; optional: clients (azp),
+               algorithms (RS256, ES256, EdDSA), max_age_sec, require_dpop, require_participant (tokens must carry
+               chap_participant_uri). Members keep the plain `sub` of the first provider; the others' stand as issuer#sub
+  vc           domain that presentations are made for; issuers with id, keys {method: JWK} unless a did:key, and types;
+               optional: max_age_sec of a presentation (300), mirrors {status list URL: URL to fetch it from}
+Profile identity-oidc/1.0 is then advertised by every workspace; --enforce-step-up looks at auth_time and acr of tokens.
+
+Where audit-scitt/1.0 is advertised, every entry is registered in a Merkle tree signed with the log key: keys/log.key in
+the state directory, or one for each run with --store memory. workspace.describe publishes it.
+
+Exit codes: as choird's.";
+
+#[derive(Debug, Args)]
+struct CoordinatorArgs {
+    /// Address to listen on; port 0 for any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7717")]
+    listen: SocketAddr,
+    /// Where workspaces are kept
+    #[arg(long, value_enum, default_value_t = StoreKind::Memory)]
+    store: StoreKind,
+    /// Profiles of workspaces whose creator names none
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    default_profiles: Vec<String>,
+    /// Chain every log, whatever its workspace advertises
+    #[arg(long)]
+    enable_chain: bool,
+    /// Take only signed calls (but for workspace.create and participant.join)
+    #[arg(long)]
+    require_signatures: bool,
+    /// Ask people for a fresh login at privileged methods
+    #[arg(long)]
+    enforce_step_up: bool,
+    /// Let only members read
+    #[arg(long)]
+    require_read_membership: bool,
+    /// Largest envelope taken, in bytes of its canonical form
+    #[arg(long, value_name = "N", value_parser = envelope_bytes)]
+    max_envelope_bytes: Option<usize>,
+    /// File with the digests of bearer tokens; without it everybody who reaches the address may call
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// File that says whose ID tokens and credentials are believed; without it none are looked at
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Certificate chain (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// Private key (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Another host name under which clients reach it; may be given more than once
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// An origin whose web pages may call, such as https://desk.example; may be given more than once
+    #[arg(long = "origin", value_name = "URL")]
+    origins: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StoreKind {
+    /// In memory: everything ends with the process
+    Memory,
+    /// In Postgres: `DATABASE_URL`, else a private cluster in the state directory
+    Postgres,
+}
+
+/// Smallest and largest envelope that make sense: a call with a key, and what one answer may hold.
+const ENVELOPE_BYTES: std::ops::RangeInclusive<usize> = 1024..=64 * 1024 * 1024;
+
+fn envelope_bytes(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|bytes| ENVELOPE_BYTES.contains(bytes)).ok_or_else(|| {
+        format!("a number of bytes from {} to {}", ENVELOPE_BYTES.start(), ENVELOPE_BYTES.end())
+    })
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Coordinator(wanted)) = arguments.command {
+        return run_coordinator(wanted, arguments.state_dir, arguments.quiet);
+    }
     let state = match StateDir::locate(arguments.state_dir.as_deref()) {
         Ok(state) => state,
         Err(error) => return fail(&error, 3),
@@ -60,9 +167,71 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = match &error {
-                BootError::State(choir_host::state_dir::StateDirError::Missing(_)) => 3,
+                BootError::State(StateDirError::Missing(_) | StateDirError::Io { .. }) => 3,
                 BootError::State(_) => 5,
                 BootError::GaveUp(_) => 4,
+                _ => 3,
+            };
+            fail(&error, code)
+        }
+    }
+}
+
+fn run_coordinator(wanted: CoordinatorArgs, state_dir: Option<PathBuf>, quiet: bool) -> ExitCode {
+    let store = match wanted.store {
+        StoreKind::Memory => StoreChoice::Memory,
+        StoreKind::Postgres => match StateDir::locate(state_dir.as_deref()) {
+            Ok(state) => StoreChoice::Postgres(state),
+            Err(error) => return fail(&error, 3),
+        },
+    };
+    let auth = match wanted.tokens.as_deref().map(coordinator::read_tokens) {
+        None => Auth::None,
+        Some(Ok(auth)) => auth,
+        Some(Err(error)) => return fail(&error, 3),
+    };
+    let identity = match wanted.identity.as_deref().map(coordinator::read_identity).transpose() {
+        Ok(identity) => identity,
+        Err(error) => return fail(&error, 3),
+    };
+    let mut rules = choir_chap::Settings {
+        enable_chain: wanted.enable_chain,
+        require_signatures: wanted.require_signatures,
+        enforce_step_up: wanted.enforce_step_up,
+        require_read_membership: wanted.require_read_membership,
+        ..choir_chap::Settings::default()
+    };
+    if let Some(bytes) = wanted.max_envelope_bytes {
+        rules.max_envelope_bytes = bytes;
+    }
+    if !wanted.default_profiles.is_empty() {
+        rules.default_profiles = wanted.default_profiles;
+    }
+    let tls =
+        wanted.tls_certificate.zip(wanted.tls_key).map(|(certificates, key)| TlsFiles { certificates, key });
+    let (listen, hosts, origins) = (wanted.listen, wanted.hosts, wanted.origins);
+    let options = Alone { listen, store, rules, auth, identity, tls, hosts, origins, quiet };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error, 4),
+    };
+    let ready = |listen: &Listen| {
+        let at = match listen {
+            Listen::Tcp(address) => address.to_string(),
+            Listen::Unix(path) => format!("unix:{}", path.display()),
+        };
+        let line = serde_json::json!({ "ready": true, "pid": std::process::id(), "listen": at });
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    };
+    let result = runtime.block_on(coordinator::run(options, ready));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let code = match &error {
+                AloneError::Refused(_) | AloneError::State(_) => 5,
+                AloneError::GaveUp(_) => 4,
                 _ => 3,
             };
             fail(&error, code)

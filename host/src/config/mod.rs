@@ -1,6 +1,9 @@
 //! `config.json`: read, checked, and refused with every problem named at once (`choir §6.3`).
 
+mod diff;
 mod later;
+mod coordinator;
+mod link;
 mod reader;
 mod rules;
 mod template;
@@ -9,10 +12,14 @@ mod types;
 use std::io::Read;
 use std::path::Path;
 
+pub use diff::{Change, Effect};
 pub use reader::Problem;
 pub(crate) use reader::{At, Node, Problems, known_list, nearest, parse};
 pub use template::{Template, template};
-pub use types::{Agent, Config, FORMAT, Model, Postgres, SandboxChoice, Telemetry, Workspace};
+pub use types::{
+    Agent, Config, Coordinator, CoordinatorTls, FORMAT, Link, Model, Postgres, SandboxChoice, Telemetry,
+    Workspace,
+};
 
 use crate::limits;
 

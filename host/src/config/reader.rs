@@ -170,7 +170,8 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 
 /// `known: a, b, c`, or `none is defined`.
 pub(crate) fn known_list<'a>(known: impl IntoIterator<Item = &'a str>) -> String {
-    let list: Vec<_> = known.into_iter().collect();
+    // Names come from the file, the wrong ones among them too.
+    let list: Vec<_> = known.into_iter().map(|name| join("", name)).collect();
     if list.is_empty() { "none is defined".into() } else { format!("known: {}", list.join(", ")) }
 }
 

@@ -8,9 +8,9 @@ use choir_messages::id::{AgentId, is_name};
 use choir_messages::wire::Budgets;
 use serde_json::json;
 
-use super::later;
-use super::reader::{At, Object, Problems, known_list, nearest};
+use super::reader::{At, Object, Problems, join, known_list, nearest};
 use super::types::{Agent, Config, FORMAT, Model, Postgres, SandboxChoice, Telemetry, Workspace};
+use super::{coordinator, later, link};
 use crate::limits;
 
 /// Shortest and longest interval that makes sense for a timer of the file, in milliseconds. The shortest is how often an
@@ -44,7 +44,7 @@ impl Known {
             return Some(name);
         }
         let hint = match nearest(&name, names.clone()) {
-            Some(near) => format!("did you mean \"{near}\"? "),
+            Some(near) => format!("did you mean {near:?}? "),
             None => String::new(),
         };
         problems.add(at.path.clone(), format!("no {what} named \"{name}\"; {hint}{}", known_list(names)));
@@ -100,6 +100,8 @@ pub(super) fn read(root: &At<'_>, base: &Path, problems: &mut Problems) -> Optio
             at.word(&words, problems)
         })
         .unwrap_or(SandboxChoice::Auto);
+    let link = link::read(&mut top, problems);
+    let coordinator = coordinator::read(&mut top, problems);
     let telemetry = telemetry(&mut top, problems);
     let budgets = budgets(&mut top, problems);
     let mut timer =
@@ -133,6 +135,8 @@ pub(super) fn read(root: &At<'_>, base: &Path, problems: &mut Problems) -> Optio
         agents,
         postgres,
         sandbox,
+        link,
+        coordinator,
         telemetry,
         budgets,
         heartbeat_interval_ms,
@@ -213,8 +217,10 @@ fn no_nested_workspaces(workspaces: &BTreeMap<String, Workspace>, problems: &mut
             let inside = workspace.path.starts_with(&outer.path);
             if name != other && inside && (workspace.path != outer.path || name > other) {
                 problems.add(
-                    format!("workspaces.{name}.path"),
-                    format!("lies in workspace \"{other}\"; workspaces are leased exclusively and must not overlap"),
+                    join(&join("workspaces", name), "path"),
+                    format!(
+                        "lies in workspace {other:?}; workspaces are leased exclusively and must not overlap"
+                    ),
                 );
             }
         }

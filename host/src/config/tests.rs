@@ -126,6 +126,33 @@ fn each_mistake_is_named_by_its_path_and_says_what_to_do() {
         ),
         (with("/agents/two", json!({})), "agents.two.defaults: is missing"),
         (
+            with("/link", json!({"carrier": "http"})),
+            "link.carrier: must be one of \"unix\", \"tcp\", found \"http\"",
+        ),
+        (
+            with("/link", json!({"carrier": "tcp", "listen": "localhost"})),
+            "link.listen: must be an address such as \"127.0.0.1:0\" or \"[::1]:0\", found \"localhost\"",
+        ),
+        (
+            with("/link", json!({"carrier": "tcp", "listen": "127.0.0.1:4000"})),
+            "link.listen: the port must be 0: every agent's link gets a free port of its own from the system",
+        ),
+        (
+            with("/link", json!({"carrier": "tcp", "listen": "0.0.0.0:0"})),
+            "link.listen: 0.0.0.0 can be reached from other machines; use 127.0.0.1, or set link.reachable_from_other_machines to true if that is meant",
+        ),
+        (
+            with(
+                "/link",
+                json!({"carrier": "tcp", "listen": "[2001:db8::1]:0", "reachable_from_other_machines": false}),
+            ),
+            "link.listen: 2001:db8::1 can be reached from other machines; use 127.0.0.1, or set link.reachable_from_other_machines to true if that is meant",
+        ),
+        (
+            with("/link", json!({"listen": "127.0.0.1:0"})),
+            "link.listen: only the carrier \"tcp\" has an address; remove it or set \"carrier\": \"tcp\"",
+        ),
+        (
             with("/version", json!(2)),
             "version: this choird reads format 1, the file has 2; use the choird that wrote it or set 1 and adapt the file",
         ),
@@ -146,6 +173,38 @@ fn each_mistake_is_named_by_its_path_and_says_what_to_do() {
         let problems = check(&config).unwrap_err();
         assert_eq!(problems, [expected], "for {config}");
     }
+}
+
+#[test]
+fn links_are_unix_sockets_unless_the_file_says_tcp_and_only_a_plain_word_opens_them_to_other_machines() {
+    let link = |value: Value| check(&with("/link", value)).unwrap().link;
+    let tcp = |listen: &str, open| Link::Tcp {
+        listen: listen.parse().unwrap(),
+        reachable_from_other_machines: open,
+    };
+    assert_eq!(check(&good()).unwrap().link, Link::Unix);
+    assert_eq!(link(json!({})), Link::Unix);
+    assert_eq!(link(json!({"carrier": "unix"})), Link::Unix);
+    assert_eq!(link(json!({"carrier": "tcp"})), tcp("127.0.0.1:0", false));
+    for listen in ["127.0.0.1:0", "127.8.8.8:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        assert_eq!(link(json!({"carrier": "tcp", "listen": listen})), tcp(listen, false));
+    }
+    let open = json!({"carrier": "tcp", "listen": "0.0.0.0:0", "reachable_from_other_machines": true});
+    assert_eq!(link(open), tcp("0.0.0.0:0", true));
+    let (old, new) = (check(&good()).unwrap(), check(&with("/link", json!({"carrier": "tcp"}))).unwrap());
+    assert_eq!(old.needs_restart(&new), ["link: takes effect when choird is restarted"]);
+}
+
+#[test]
+fn a_problem_is_one_line_whatever_the_file_calls_things() {
+    let name = "a\n\u{1b}[2J";
+    let mut config = with("/agents/agent-1/defaults/llm", json!("other"));
+    config["models"][name] = config["models"]["sonnet"].clone();
+    config["workspaces"][name] = json!({"path": "/srv/choir/main"});
+    config["agents"][name] = json!({"defaults": {"workspace": "x", "llm": "sonnet"}});
+    let problems = check(&config).unwrap_err();
+    assert!(problems.len() >= 6, "{problems:?}");
+    assert!(problems.iter().all(|problem| !problem.contains(char::is_control)), "{problems:?}");
 }
 
 #[test]
@@ -197,6 +256,43 @@ fn what_a_change_needs_a_restart_for_is_said() {
     assert_eq!(old.needs_restart(&cold).len(), 1);
 }
 
+#[test]
+fn every_changed_field_is_named_with_what_it_takes() {
+    let old = check(&good()).unwrap();
+    assert_eq!(old.changes(&old), []);
+    let changed = |place: &str, value: Value| {
+        let changes = old.changes(&check(&with(place, value)).unwrap());
+        let [change] = &changes[..] else { panic!("{place}: {changes:?}") };
+        (
+            change.path.clone(),
+            change.effect,
+            change.agents.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        )
+    };
+    for (place, value, path, effect, agents) in [
+        ("/models/sonnet/temperature", json!(0.1), "models.sonnet.temperature", Effect::Now, &[][..]),
+        ("/heartbeat_interval_ms", json!(4321), "heartbeat_interval_ms", Effect::Now, &[]),
+        ("/sandbox", json!("process"), "sandbox", Effect::ChoirdRestart, &[]),
+        (
+            "/agents/agent-1/defaults/workspace",
+            json!("scratch"),
+            "agents.agent-1.workspace",
+            Effect::AgentRestart,
+            &["agent-1"],
+        ),
+        ("/models/sonnet/extra", json!({"a.b": [1]}), "models.sonnet.extra.\"a.b\"", Effect::Now, &[]),
+    ] {
+        let agents: Vec<String> = agents.iter().map(|agent| (*agent).to_owned()).collect();
+        assert_eq!(changed(place, value), (path.to_owned(), effect, agents), "{place}");
+    }
+    let gone = {
+        let mut config = good();
+        config["agents"] = json!({});
+        old.changes(&check(&config).unwrap())
+    };
+    assert!(gone.iter().all(|c| c.effect == Effect::AgentStop && c.to.is_none()), "{gone:?}");
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -228,7 +324,7 @@ proptest! {
         place in prop::sample::select(vec![
             "/workspaces", "/models", "/agents", "/postgres", "/telemetry", "/budgets", "/sandbox", "/version",
             "/models/sonnet", "/models/sonnet/extra", "/agents/agent-1", "/agents/agent-1/defaults", "/tts",
-            "/voice_profiles", "/email_accounts", "/embedding", "/global_repo", "/dms", "/heartbeat_interval_ms",
+            "/voice_profiles", "/link", "/email_accounts", "/embedding", "/global_repo", "/dms", "/heartbeat_interval_ms",
         ]),
     ) {
         if let Err(problems) = check(&with(place, value)) {

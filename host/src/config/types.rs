@@ -1,6 +1,7 @@
 //! What `config.json` says, once it has been found good (`choir §6.3`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub struct Config {
     pub postgres: Postgres,
     /// How agents are isolated.
     pub sandbox: SandboxChoice,
+    /// What carries the links to agents.
+    pub link: Link,
+    /// The CHAP Coordinator.
+    pub coordinator: Coordinator,
     /// Where telemetry goes.
     pub telemetry: Telemetry,
     /// Budgets of each session.
@@ -127,6 +132,70 @@ pub enum SandboxChoice {
     Process,
 }
 
+/// What carries the links between choird and its agents. The same in meaning, whichever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "carrier")]
+pub enum Link {
+    /// A Unix socket for each agent, in a folder that only this user can enter.
+    Unix,
+    /// TCP under TLS, a port for each agent.
+    Tcp {
+        /// The address to listen on; its port is 0, so that the system chooses one for each agent.
+        listen: SocketAddr,
+        /// Whether `listen` may be an address that other machines reach.
+        reachable_from_other_machines: bool,
+    },
+}
+
+/// How the CHAP Coordinator is served: always on a private socket, and where `listen` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Coordinator {
+    /// An address to listen on besides.
+    pub listen: Option<SocketAddr>,
+    /// Profiles of workspaces whose creator names none.
+    pub default_profiles: Vec<String>,
+    /// Whether every log is chained, whatever its workspace advertises.
+    pub enable_chain: bool,
+    /// Whether only signed calls are taken.
+    pub require_signatures: bool,
+    /// Whether privileged methods ask people for a fresh login.
+    pub enforce_step_up: bool,
+    /// Whether only members read.
+    pub require_read_membership: bool,
+    /// Largest envelope, in bytes of its canonical form.
+    pub max_envelope_bytes: u64,
+    /// File with the digests of bearer tokens, for `listen`.
+    pub tokens_file: Option<PathBuf>,
+    /// TLS, for `listen`.
+    pub tls: Option<CoordinatorTls>,
+}
+
+/// PEM files for TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CoordinatorTls {
+    /// The certificate chain.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+impl Default for Coordinator {
+    /// A log that an auditor can use: chained.
+    fn default() -> Self {
+        Self {
+            listen: None,
+            default_profiles: vec!["core/1.0".into(), "review/1.0".into()],
+            enable_chain: true,
+            require_signatures: false,
+            enforce_step_up: false,
+            require_read_membership: false,
+            max_envelope_bytes: 1024 * 1024,
+            tokens_file: None,
+            tls: None,
+        }
+    }
+}
+
 /// Telemetry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Telemetry {
@@ -156,40 +225,5 @@ impl Config {
     #[must_use]
     pub const fn crash_threshold(&self) -> Duration {
         Duration::from_millis(self.crash_detection_threshold_ms)
-    }
-
-    /// Whether going from `self` to `new` needs restarts, and of what; the rest is hot-reloadable (`choir §15.5`).
-    #[must_use]
-    pub fn needs_restart(&self, new: &Self) -> Vec<String> {
-        let mut what = Vec::new();
-        if self.postgres != new.postgres {
-            what.push("postgres: takes effect when choird is restarted".into());
-        }
-        if self.telemetry != new.telemetry {
-            what.push("telemetry: takes effect when choird is restarted".into());
-        }
-        if self.log_archive_threshold_lines != new.log_archive_threshold_lines {
-            what.push("log_archive_threshold_lines: takes effect when choird is restarted".into());
-        }
-        if self.sandbox != new.sandbox {
-            what.push("sandbox: takes effect for each agent with `choirctl agent restart`".into());
-        }
-        for (id, agent) in &self.agents {
-            match new.agents.get(id) {
-                None => what.push(format!(
-                    "agents.{id}: removed; a running one goes on until `choirctl agent stop {id}`"
-                )),
-                Some(now)
-                    if (&now.workspace, &now.choir_dir, &now.other_exclusive)
-                        != (&agent.workspace, &agent.choir_dir, &agent.other_exclusive) =>
-                {
-                    what.push(format!(
-                        "agents.{id}: its resources take effect with `choirctl agent restart {id}`"
-                    ));
-                }
-                Some(_) => {}
-            }
-        }
-        what
     }
 }

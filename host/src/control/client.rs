@@ -77,6 +77,8 @@ pub struct Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.reader.abort();
+        // A stream that outlives its connection learns that it is over.
+        lock(&self.waiting).clear();
     }
 }
 

@@ -8,6 +8,10 @@ use serde_json::Value;
 /// Version of the control protocol; both sides must have the same.
 pub const CONTROL_VERSION: u16 = 1;
 
+/// Characters of a parser's words that go into an answer: enough for the list of what can be asked; a request may hold
+/// megabytes, and what it holds must not reach a terminal as it is.
+const WHY_CHARS: usize = 600;
+
 /// One request: `{"v":1,"id":7,"op":{"agent_start":{"agent":"assistant"}}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -136,6 +140,8 @@ pub enum Op {
     SecretApply,
     /// Read `config.json` again, apply what can be applied, say what needs a restart.
     ConfigReload,
+    /// Say what `config_reload` would change; change nothing.
+    ConfigDiff,
     /// Kill one actor of choird's tree or of an agent's, to see it recover.
     ActorKill {
         /// Its path, such as `choird/store` or `assistant/choir-agent/session/arbiter`.
@@ -243,7 +249,10 @@ impl RequestLine {
             return Err((outer.id, error));
         }
         serde_json::from_str(line).map_err(|e| {
-            (outer.id, ControlError::new(ErrorCode::Usage, format!("the request cannot be read: {e}")))
+            let why = e.to_string();
+            let why: String =
+                why.chars().take(WHY_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+            (outer.id, ControlError::new(ErrorCode::Usage, format!("the request cannot be read: {why}")))
         })
     }
 }
@@ -276,6 +285,7 @@ mod tests {
             Op::Doctor,
             Op::SecretApply,
             Op::ConfigReload,
+            Op::ConfigDiff,
             Op::ActorKill { path: "choird/store".into() },
             Op::Shutdown,
         ]
@@ -305,6 +315,14 @@ mod tests {
         assert_eq!(RequestLine::read("nonsense").unwrap_err().0, 0);
     }
 
+    #[test]
+    fn the_answer_to_what_cannot_be_read_is_short_and_on_one_line() {
+        let op = format!("\\u001b[2J\\n{}", "x".repeat(100_000));
+        let (_, error) = RequestLine::read(&format!(r#"{{"v":1,"id":1,"op":"{op}"}}"#)).unwrap_err();
+        assert!(error.what.chars().count() < WHY_CHARS + 50, "{} bytes", error.what.len());
+        assert!(!error.what.contains(char::is_control), "{}", error.what);
+    }
+
     proptest! {
         #[test]
         fn no_line_makes_the_reader_panic(line in ".{0,300}") {
@@ -312,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_request_is_read_or_refused(which in 0usize..21, cut in 0usize..200, with in any::<char>()) {
+        fn a_damaged_request_is_read_or_refused(which in 0usize..22, cut in 0usize..200, with in any::<char>()) {
             let op = ops().swap_remove(which);
             let mut text = serde_json::to_string(&RequestLine { v: 1, id: 1, op }).unwrap();
             let at = (0..=cut.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -9,6 +9,8 @@ use choir_messages::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config::Change;
+
 /// To `ping`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PingView {
@@ -248,13 +250,17 @@ impl Check {
     }
 }
 
-/// To `config_reload` and `secret_apply`.
+/// To `config_reload`, `config_diff` and `secret_apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedView {
+    /// Whether it was put into force; not by `config_diff`.
+    pub applied: bool,
     /// The version now in force.
     pub config_version: u64,
     /// Agents that were told.
     pub told: Vec<AgentId>,
+    /// Every field of config.json that is different, and when that takes effect.
+    pub changes: Vec<Change>,
     /// What needs a restart, one sentence each.
     pub needs_restart: Vec<String>,
     /// What is missing, one sentence each.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use choir_messages::id::{AgentId, MessageId, SessionId};
 use clap::{Args, Parser, Subcommand};
 
+use super::chap::{CoordinatorCommand, OverridesCommand, WorkspaceLogCommand};
 use crate::state_dir::STATE_DIR_ENV;
 
 const EXIT_CODES: &str = "\
@@ -121,6 +122,27 @@ pub enum Command {
     /// Actors
     #[command(subcommand)]
     Actor(ActorCommand),
+    /// Check an exported log offline: chain, signatures, receipts; says what it checked and what it could not
+    #[command(
+        after_help = "Takes files of `choirctl workspace-log export` and `choirctl session export`. Exit code 1 if something is wrong.\n\nExamples:\n  choirctl verify support.log\n  choirctl session export 01J... | choirctl verify -"
+    )]
+    Verify {
+        /// The file; - reads standard input
+        file: PathBuf,
+        /// The Coordinator's log key, as name+hash+key: check the entries' receipts with it. Have it from the operator or
+        /// an earlier day, not from the file's bearer
+        #[arg(long, value_name = "KEY")]
+        log_key: Option<String>,
+    },
+    /// Evidence logs of CHAP workspaces
+    #[command(subcommand)]
+    WorkspaceLog(WorkspaceLogCommand),
+    /// What people changed in what agents made
+    #[command(subcommand)]
+    Overrides(OverridesCommand),
+    /// A live CHAP Coordinator
+    #[command(subcommand)]
+    Coordinator(CoordinatorCommand),
     /// Shut choird down in order
     Shutdown,
 }
@@ -223,6 +245,12 @@ pub enum SessionCommand {
         #[arg(short, long)]
         follow: bool,
     },
+    /// Write a session's event log to a portable file that `choirctl verify` checks offline
+    #[command(after_help = "Examples:\n  choirctl session export 01J... > session.log\n  choirctl verify session.log")]
+    Export {
+        /// The session
+        session: SessionId,
+    },
     /// Verify a session's hash chain from its first event; exit code 1 if it does not hold
     Verify {
         /// The session
@@ -259,8 +287,15 @@ pub enum ConfigCommand {
     Check,
     /// Print config.json as it is understood, defaults included
     Show,
-    /// Put a changed config.json into force at the running choird and its agents
-    Reload,
+    /// Check a changed config.json and put it into force at the running choird and its agents
+    #[command(
+        after_help = "Shows every field that is different and when that takes effect. A file with mistakes changes nothing.\n\nExamples:\n  choirctl config reload --dry-run\n  choirctl config reload\n  choirctl --json config reload --dry-run | jq '.changes[] | select(.effect != \"now\")'"
+    )]
+    Reload {
+        /// Only show what would change
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// `actor`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use choir_messages::time::Timestamp;
 use choir_persistence::postgres::{Binaries, DATABASE_URL_VAR};
 use choir_sandbox::{Preference, detect};
 
@@ -9,6 +10,7 @@ use super::{Outcome, Printer};
 use crate::config::{Config, Postgres};
 use crate::control::views::{Check, CheckStatus};
 use crate::control::{Client, Op};
+use crate::daemon::disk::{Disk, disks};
 use crate::secrets::Secrets;
 use crate::state_dir::StateDir;
 
@@ -32,7 +34,18 @@ pub(super) async fn run(state: &StateDir, timeout: Duration, printer: &Printer) 
         Ok(path) => Check::ok("agent-binary", path.display().to_string()),
         Err(error) => Check::fail("agent-binary", error, "build it with `cargo build --release`"),
     });
-    checks.extend(daemon(state, timeout).await);
+    match daemon(state, timeout).await {
+        Ok(inside) => {
+            checks.push(Check::ok("choird", "answers"));
+            checks.extend(inside);
+        }
+        Err(check) => {
+            checks.push(check);
+            // What choird would have said of these.
+            checks.push(crate::daemon::doctor::clock(Timestamp::now(), None));
+            checks.extend(disks(state, config.as_ref().ok()).iter().map(Disk::check));
+        }
+    }
     let failed = checks.iter().any(|check| check.status == CheckStatus::Fail);
     printer.show(&checks, || {
         let mut text = String::new();
@@ -107,27 +120,18 @@ async fn sandbox() -> Check {
     }
 }
 
-async fn daemon(state: &StateDir, timeout: Duration) -> Vec<Check> {
-    let client = match Client::connect(&state.control_socket(), timeout).await {
-        Ok(client) => client,
-        Err(error) => {
-            let fix = match state.holder() {
-                Some(pid) => {
-                    format!("choird (pid {pid}) holds the directory and does not answer; see logs/choird.log")
-                }
-                None => "start it with `choird`".into(),
-            };
-            return vec![Check::warn("choird", error.to_string(), fix)];
-        }
-    };
-    match client.call::<Vec<Check>>(Op::Doctor, timeout).await {
-        Ok(inside) => {
-            let mut checks = vec![Check::ok("choird", "answers")];
-            checks.extend(inside);
-            checks
-        }
-        Err(error) => {
-            vec![Check::fail("choird", error.to_string(), "see logs/choird.log in the state directory")]
-        }
-    }
+/// What choird says of itself, or that there is none to ask.
+async fn daemon(state: &StateDir, timeout: Duration) -> Result<Vec<Check>, Check> {
+    let client = Client::connect(&state.control_socket(), timeout).await.map_err(|error| {
+        let fix = match state.holder() {
+            Some(pid) => {
+                format!("choird (pid {pid}) holds the directory and does not answer; see logs/choird.log")
+            }
+            None => "start it with `choird`".into(),
+        };
+        Check::warn("choird", error.to_string(), fix)
+    })?;
+    client.call::<Vec<Check>>(Op::Doctor, timeout).await.map_err(|error| {
+        Check::fail("choird", error.to_string(), "see logs/choird.log in the state directory")
+    })
 }

@@ -1,12 +1,14 @@
 //! `choirctl`: reads the command line, asks choird, prints.
 
 mod args;
+mod chap;
 mod chat;
 mod doctor;
 mod init;
 mod local;
 mod print;
 mod render;
+mod session_log;
 mod tree;
 
 use std::process::ExitCode;
@@ -18,6 +20,7 @@ pub use args::{
     ActorCommand, AgentCommand, Arguments, Command, ConfigCommand, DemoArgs, InitArgs, SecretCommand,
     SessionCommand,
 };
+pub use chap::{CoordinatorAt, CoordinatorCommand, OverridesCommand, WorkspaceLogCommand};
 pub(crate) use print::Printer;
 
 use crate::control::views::{
@@ -68,8 +71,14 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
     if let Command::Demo(demo) = &command {
         return crate::demo::run(demo, state_dir.as_deref(), json, printer).await;
     }
+    if let Command::Verify { file, log_key } = &command {
+        return chap::verify(file, log_key.as_deref(), printer);
+    }
     let state = StateDir::locate(state_dir.as_deref())?;
     match command {
+        Command::WorkspaceLog(command) => return chap::workspace_log(command, &state, timeout, printer).await,
+        Command::Overrides(command) => return chap::overrides(command, &state, timeout, printer).await,
+        Command::Coordinator(command) => return chap::coordinator(command, &state, timeout, printer).await,
         Command::Init(init) => return init::run(&init, &state, printer),
         Command::Doctor => return doctor::run(&state, timeout, printer).await,
         Command::Secret(command) if !matches!(command, SecretCommand::Apply) => {
@@ -116,6 +125,7 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
                 )
                 .await
         }
+        Command::Session(SessionCommand::Export { session }) => export_session(&client, session).await,
         Command::Session(SessionCommand::Verify { session }) => {
             let view: VerifyView = client.call(Op::SessionVerify { session }, timeout).await.map_err(told)?;
             printer.show(&view, || render::verify(&view));
@@ -135,8 +145,10 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
         Command::Secret(_) => {
             asked.show(Op::SecretApply, render::applied as fn(&AppliedView) -> String).await
         }
-        Command::Config(_) => {
-            asked.show(Op::ConfigReload, render::applied as fn(&AppliedView) -> String).await
+        Command::Config(command) => {
+            let dry_run = matches!(command, ConfigCommand::Reload { dry_run: true });
+            let op = if dry_run { Op::ConfigDiff } else { Op::ConfigReload };
+            asked.show(op, render::applied as fn(&AppliedView) -> String).await
         }
         Command::Actor(ActorCommand::Kill { path }) => {
             asked
@@ -151,8 +163,34 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
             printer.show(&serde_json::json!({ "stopped": true }), || "choird is stopped\n".into());
             Ok(true)
         }
-        Command::Init(_) | Command::Demo(_) | Command::Doctor => Ok(true),
+        Command::Init(_)
+        | Command::Demo(_)
+        | Command::Doctor
+        | Command::Verify { .. }
+        | Command::WorkspaceLog(_)
+        | Command::Overrides(_)
+        | Command::Coordinator(_) => Ok(true),
     }
+}
+
+/// Writes a session's log to standard output, line by line.
+async fn export_session(client: &Client, session: choir_messages::id::SessionId) -> Outcome {
+    let (mut writer, header) = session_log::Writer::new(session);
+    let broken = |what: String| ControlError::new(ErrorCode::Internal, what);
+    let mut stream =
+        client.stream(Op::SessionEvents { session, after: 0, follow: false }).await.map_err(told)?;
+    if !print::raw_line(&header) {
+        return Ok(true);
+    }
+    while let Some(item) = stream.item().await.map_err(told)? {
+        let line: EventLine =
+            serde_json::from_value(item).map_err(|e| told(ClientError::Malformed(e.to_string())))?;
+        if !print::raw_line(&writer.event(line).map_err(broken)?) {
+            return Ok(true);
+        }
+    }
+    print::raw_line(&writer.end());
+    Ok(true)
 }
 
 pub(crate) fn told(error: ClientError) -> ControlError {

@@ -66,6 +66,11 @@ impl Printer {
     }
 }
 
+/// One line of a file, whatever way of printing was asked for. False when nobody reads any more.
+pub(crate) fn raw_line(line: &str) -> bool {
+    out(&format!("{line}\n"))
+}
+
 fn out(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()

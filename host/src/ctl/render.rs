@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use choir_messages::event::EventBody;
 
 use super::print::plain;
+use crate::config::{Change, Effect};
 use crate::control::views::{
     AgentView, AppliedView, EventLine, MessageLine, SentView, SessionLine, StatusView, VerifyView,
 };
@@ -223,10 +224,19 @@ pub(super) fn sent(view: &SentView) -> String {
 }
 
 pub(super) fn applied(view: &AppliedView) -> String {
-    let mut text = format!("configuration {} is in force", view.config_version);
-    let told: Vec<_> = view.told.iter().map(ToString::to_string).collect();
-    let _ =
-        writeln!(text, "; told: {}", if told.is_empty() { "nobody runs".into() } else { told.join(", ") });
+    let mut text = String::new();
+    for change in &view.changes {
+        let _ = writeln!(text, "{}", plain(&changed(change)));
+    }
+    if view.applied {
+        let told: Vec<_> = view.told.iter().map(ToString::to_string).collect();
+        let told = if told.is_empty() { "nobody runs".into() } else { told.join(", ") };
+        let _ = writeln!(text, "configuration {} is in force; told: {told}", view.config_version);
+    } else if view.changes.is_empty() {
+        let _ = writeln!(text, "nothing is different from configuration {}", view.config_version);
+    } else {
+        let _ = writeln!(text, "nothing was changed; `choirctl config reload` puts this into force");
+    }
     for line in &view.needs_restart {
         let _ = writeln!(text, "needs a restart: {line}");
     }
@@ -234,4 +244,23 @@ pub(super) fn applied(view: &AppliedView) -> String {
         let _ = writeln!(text, "note: {line}");
     }
     text
+}
+
+fn changed(change: &Change) -> String {
+    let shown = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
+    let what = match (shown(&change.from), shown(&change.to)) {
+        (Some(from), Some(to)) => format!("{from} -> {to}"),
+        (None, Some(to)) => format!("new: {to}"),
+        (Some(from), None) => format!("gone, was {from}"),
+        (None, None) => String::new(),
+    };
+    let agents: Vec<_> = change.agents.iter().map(ToString::to_string).collect();
+    let when = match change.effect {
+        Effect::Now => "at once".to_owned(),
+        Effect::AgentRestart => format!("with a restart of {}", agents.join(", ")),
+        Effect::AgentStop => format!("when {} is stopped", agents.join(", ")),
+        Effect::ChoirdRestart => "with a restart of choird".to_owned(),
+        Effect::Unused => "not used by this version".to_owned(),
+    };
+    format!("{}: {what} ({when})", change.path)
 }

@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use choir_persistence::postgres::{ClusterError, Source};
 use choir_sandbox::{Preference, SandboxError, detect};
 use choir_supervisors::{
-    ChildSpec, DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree, WhenFull,
-    mailbox,
+    DynamicSpec, Intensity, MailboxSpec, StartError, Strategy, SupervisorSpec, Tree, WhenFull, mailbox,
 };
 use choir_telemetry::{Telemetry, TelemetryError};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::database::{self, DatabaseError};
+use super::links::{Carrier, CarrierError};
 use super::roster::Roster;
 use super::settings::{self, Settings};
 use super::shared::{DatabaseHealth, Host, SandboxInUse};
+use super::signals::Signals;
+use super::coordinator::{self, CoordinatorError};
 use super::{admission, changes, front, leases, links, recovery};
 use crate::config::{ConfigError, SandboxChoice};
 use crate::limits;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::telemetry::Arrivals;
 
 /// The environment variable that names the agent's executable, where it is not beside choird's.
 pub(crate) const AGENT_ENV: &str = "CHOIR_AGENT_BIN";
@@ -54,12 +54,18 @@ pub enum BootError {
     /// The sandbox.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    /// What carries the links.
+    #[error(transparent)]
+    Link(#[from] CarrierError),
     /// Logs and traces.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
     /// The agent's executable.
     #[error("{0}")]
     NoAgent(String),
+    /// What the Coordinator is served with.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
     /// A part of the tree.
     #[error("choird could not start: {}", innermost(.0))]
     Start(#[from] StartError),
@@ -109,91 +115,37 @@ async fn live(
     telemetry: &Telemetry,
     ready: impl FnOnce(),
 ) -> Result<(), BootError> {
-    // Early, so that a signal during the start is not lost.
-    let mut term = signal(SignalKind::terminate()).map_err(BootError::Signals)?;
-    let mut int = signal(SignalKind::interrupt()).map_err(BootError::Signals)?;
-    let mut hup = signal(SignalKind::hangup()).map_err(BootError::Signals)?;
-
-    let mut warnings: Vec<String> = warning.into_iter().collect();
-    tracing::info!(
-        config_version = settings.version,
-        agents = settings.config.agents.len(),
-        models = settings.config.models.len(),
-        workspaces = settings.config.workspaces.len(),
-        "step 1: config.json is read"
-    );
-    if warnings.is_empty() {
-        Settings::keep_as_last_good(&options.state);
-    }
-    if !settings.config.unused_sections.is_empty() {
-        let sections = settings.config.unused_sections.join(", ");
-        warnings.push(format!("config.json has sections that this version does not use yet: {sections}"));
-    }
-    tracing::info!(secrets = settings.secrets.names().count(), "step 2: secrets.json is read");
-    for problem in settings.secrets.missing(&settings.config) {
-        tracing::warn!("{problem}");
-    }
-    for warning in &warnings {
-        tracing::warn!("{warning}");
-    }
-    let agent_binary = find_agent_binary().map_err(BootError::NoAgent)?;
-    let source = database::find(&settings.config, &settings.secrets, &options.state).await?;
-    let embedded = matches!(source, Source::Embedded(_));
-    tracing::info!(embedded, "step 3: the database is found");
-    let detected = detect(match settings.config.sandbox {
-        SandboxChoice::Auto => Preference::Auto,
-        SandboxChoice::Bubblewrap => Preference::Bubblewrap,
-        SandboxChoice::Process => Preference::Process,
-    })
-    .await?;
-    if let Some(warning) = &detected.warning {
-        tracing::warn!("{warning}");
-    }
-    for caveat in detected.sandbox.caveats() {
-        tracing::info!(sandbox = detected.sandbox.name(), "{caveat}");
-    }
-
-    let (agents, agents_spec) = DynamicSpec::with(
-        "agents",
-        Intensity { restarts: 100, within: Duration::from_secs(10) },
-        limits::AGENTS,
-    );
-    let patient =
-        MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
-    let (leases, leases_slot) = mailbox("leases", patient);
-    let (settings_actor, settings_slot) = mailbox("settings", patient);
-    let host = Arc::new(Host {
-        state: options.state,
-        started,
-        agent_binary,
-        settings: watch::Sender::new(Arc::new(settings)),
-        settings_actor,
-        store: watch::Sender::new(None),
-        health: watch::Sender::new(DatabaseHealth { up: false, trouble: Some("it is starting".into()) }),
-        links: watch::Sender::new(None),
-        sandbox: watch::Sender::new(SandboxInUse { sandbox: detected.sandbox, warning: detected.warning }),
-        roster: Roster::new(agents, leases),
-        scrubber: telemetry.scrubber().clone(),
-        metrics: telemetry.metrics().clone(),
-        arrivals: Arrivals::default(),
-        tree: OnceLock::new(),
-        shutdown: watch::Sender::new(None),
-        warnings,
-        embedded,
-    });
-    let root = SupervisorSpec::new("choird", Strategy::OneForOne)
-        .intensity(Intensity { restarts: 60, within: Duration::from_secs(10) })
-        .child(settings::child_spec(settings_slot, Arc::clone(&host)))
-        .child(database::child_spec(source, Arc::clone(&host))?)
-        .child(links::child_spec(Arc::clone(&host)))
-        .child(recovery::child_spec(Arc::clone(&host)))
-        .child(leases::child_spec(leases_slot, Arc::clone(&host)))
-        .child(changes::child_spec(Arc::clone(&host)))
-        .child(agents_spec)
-        .child(admission::child_spec(Arc::clone(&host)))
-        .child(front_spec(&host));
+    // First, so that a signal during the start is not lost.
+    let signals = Signals::listen().map_err(BootError::Signals)?;
+    let warnings = look_over(&options.state, &settings, warning);
+    let found = tokio::select! {
+        found = find(&options.state, &settings) => found?,
+        by = signals.first() => {
+            tracing::info!(by, "told to stop before anything was started");
+            return Ok(());
+        }
+    };
+    let (host, root) = house(options, settings, warnings, started, telemetry, &found)?;
     tracing::info!("steps 4 to 7: database, orphans, stale leases");
-    let tree = Tree::start(root).await?;
+    let called_off = async {
+        let by = signals.first().await;
+        tracing::info!(by, "told to stop during the start: what was started is stopped again");
+    };
+    let tree = tokio::select! {
+        tree = Tree::start_unless(root, called_off) => tree?,
+        () = signals.second() => {
+            tracing::warn!("a second signal: not waiting any longer");
+            return Ok(());
+        }
+    };
+    let Some(tree) = tree else {
+        tokio::select! {
+            () = found.settled() => tracing::info!("everything that was started is gone"),
+            () = signals.second() => tracing::warn!("a second signal: not waiting any longer"),
+            () = tokio::time::sleep(limits::SHUTDOWN_WITHIN) => tracing::error!("the database does not end"),
+        }
+        return Ok(());
+    };
     let handle = tree.handle();
     let _ = host.tree.set(handle.clone());
     let observed = handle.clone();
@@ -209,14 +161,13 @@ async fn live(
 
     let mut asked = host.shutdown.subscribe();
     let why = tokio::select! {
-        _ = term.recv() => Ok("SIGTERM".to_owned()),
-        _ = int.recv() => Ok("SIGINT".to_owned()),
-        _ = hup.recv() => Ok("SIGHUP".to_owned()),
+        by = signals.first() => Ok(by.to_owned()),
         asked = asked.wait_for(Option::is_some) => {
             Ok(asked.ok().and_then(|why| why.clone()).unwrap_or_default())
         }
         exit = handle.ended() => Err(exit.to_string()),
     };
+    let before = signals.count();
     let result = match why {
         Ok(why) => {
             tracing::info!(why, "choird shuts down");
@@ -224,14 +175,144 @@ async fn live(
         }
         Err(why) => Err(BootError::GaveUp(why)),
     };
-    // A second signal means: now.
+    // One more signal means: now.
     tokio::select! {
         () = shut_down(&host, tree) => {}
-        _ = term.recv() => tracing::warn!("a second signal: not waiting any longer"),
-        _ = int.recv() => tracing::warn!("a second signal: not waiting any longer"),
+        () = signals.more_than(before) => tracing::warn!("another signal: not waiting any longer"),
         () = tokio::time::sleep(limits::SHUTDOWN_WITHIN) => tracing::error!("the shutdown took too long"),
     }
     result
+}
+
+/// Says what is configured, and collects what an operator should know of it.
+fn look_over(state: &StateDir, settings: &Settings, warning: Option<String>) -> Vec<String> {
+    let mut warnings: Vec<String> = warning.into_iter().collect();
+    tracing::info!(
+        config_version = settings.version,
+        agents = settings.config.agents.len(),
+        models = settings.config.models.len(),
+        workspaces = settings.config.workspaces.len(),
+        "step 1: config.json is read"
+    );
+    if warnings.is_empty() {
+        Settings::keep_as_last_good(state);
+    }
+    if !settings.config.unused_sections.is_empty() {
+        let sections = settings.config.unused_sections.join(", ");
+        warnings.push(format!("config.json has sections that this version does not use yet: {sections}"));
+    }
+    tracing::info!(secrets = settings.secrets.names().count(), "step 2: secrets.json is read");
+    for problem in settings.secrets.missing(&settings.config) {
+        tracing::warn!("{problem}");
+    }
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    warnings
+}
+
+/// What the system has to offer, found before anything is started.
+struct Found {
+    agent_binary: PathBuf,
+    source: Source,
+    sandbox: SandboxInUse,
+}
+
+impl Found {
+    /// Resolves once no process is left of a database whose start was given up.
+    async fn settled(&self) {
+        if let Source::Embedded(cluster) = &self.source {
+            cluster.settled().await;
+        }
+    }
+}
+
+async fn find(state: &StateDir, settings: &Settings) -> Result<Found, BootError> {
+    let agent_binary = find_agent_binary().map_err(BootError::NoAgent)?;
+    let source = database::find(&settings.config, &settings.secrets, state).await?;
+    tracing::info!(embedded = matches!(source, Source::Embedded(_)), "step 3: the database is found");
+    let detected = detect(match settings.config.sandbox {
+        SandboxChoice::Auto => Preference::Auto,
+        SandboxChoice::Bubblewrap => Preference::Bubblewrap,
+        SandboxChoice::Process => Preference::Process,
+    })
+    .await?;
+    if let Some(warning) = &detected.warning {
+        tracing::warn!("{warning}");
+    }
+    for caveat in detected.sandbox.caveats() {
+        tracing::info!(sandbox = detected.sandbox.name(), "{caveat}");
+    }
+    let sandbox = SandboxInUse { sandbox: detected.sandbox, warning: detected.warning };
+    Ok(Found { agent_binary, source, sandbox })
+}
+
+/// What all parts share, and the spec of the whole tree.
+fn house(
+    options: Options,
+    settings: Settings,
+    mut warnings: Vec<String>,
+    started: Instant,
+    telemetry: &Telemetry,
+    found: &Found,
+) -> Result<(Arc<Host>, SupervisorSpec), BootError> {
+    let carrier = Carrier::choose(settings.config.link)?;
+    tracing::info!(?carrier, "agents are linked");
+    if let Some(warning) = carrier.warning() {
+        tracing::warn!("{warning}");
+        warnings.push(warning);
+    }
+    let (agents, agents_spec) = DynamicSpec::with(
+        "agents",
+        Intensity { restarts: 100, within: Duration::from_secs(10) },
+        limits::AGENTS,
+    );
+    let patient =
+        MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
+    let (leases, leases_slot) = mailbox("leases", patient);
+    let (settings_actor, settings_slot) = mailbox("settings", patient);
+    let coordinator = coordinator::part(&settings.config.coordinator, &options.state, &found.source)?;
+    let host = Arc::new(Host {
+        state: options.state,
+        started,
+        agent_binary: found.agent_binary.clone(),
+        settings: watch::Sender::new(Arc::new(settings)),
+        settings_actor,
+        store: watch::Sender::new(None),
+        health: watch::Sender::new(DatabaseHealth { up: false, trouble: Some("it is starting".into()) }),
+        links: watch::Sender::new(None),
+        carrier,
+        sandbox: watch::Sender::new(found.sandbox.clone()),
+        roster: Roster::new(agents, leases),
+        coordinator: coordinator.address,
+        scrubber: telemetry.scrubber().clone(),
+        metrics: telemetry.metrics().clone(),
+        tree: OnceLock::new(),
+        shutdown: watch::Sender::new(None),
+        warnings,
+        cluster: match &found.source {
+            Source::Embedded(cluster) => Some(cluster.clone()),
+            Source::External(_) => None,
+        },
+    });
+    let mut root = SupervisorSpec::new("choird", Strategy::OneForOne)
+        .intensity(Intensity { restarts: 60, within: Duration::from_secs(10) })
+        .child(settings::child_spec(settings_slot, Arc::clone(&host)))
+        .child(database::child_spec(&found.source, Arc::clone(&host))?)
+        .child(coordinator.coordinator)
+        .child(links::child_spec(Arc::clone(&host)))
+        .child(recovery::child_spec(Arc::clone(&host)))
+        .child(leases::child_spec(leases_slot, Arc::clone(&host)))
+        .child(changes::child_spec(Arc::clone(&host)))
+        .child(agents_spec)
+        .child(admission::child_spec(Arc::clone(&host)));
+    for front in coordinator.fronts {
+        root = root.child(front);
+    }
+    let root = root
+        // The front comes last, so that it is there only when everything behind it is.
+        .child(front::child_spec(front::slot(), Arc::clone(&host)));
+    Ok((host, root))
 }
 
 async fn shut_down(host: &Host, tree: Tree) {
@@ -240,11 +321,6 @@ async fn shut_down(host: &Host, tree: Tree) {
     for path in report.overran {
         tracing::warn!(path, "did not stop in time and was killed");
     }
-}
-
-/// The front comes last, so that it is there only when everything behind it is.
-fn front_spec(host: &Arc<Host>) -> ChildSpec {
-    front::child_spec(front::slot(), Arc::clone(host))
 }
 
 /// The agent's executable: named by [`AGENT_ENV`], else `choir-agent` beside this program.

@@ -1,14 +1,15 @@
-//! The database as two actors: the private Postgres, where choird runs its own, and the store on top of it.
+//! The database as actors: the private Postgres, where choird runs its own, the store on top of it, and its committer,
+//! through which every event becomes durable.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use choir_messages::mail::Mail;
 use choir_persistence::postgres::{self, ClusterError, Source};
-use choir_persistence::{Store, StoreError};
+use choir_persistence::{CommitterMsg, Store, StoreError, committer_mailbox, committer_spec};
 use choir_supervisors::{
-    Actor, Backoff, ChildSpec, Context, Failure, Intensity, MailboxSpec, Shutdown, Strategy, SupervisorSpec,
-    WhenFull, mailbox,
+    Actor, Address, Backoff, ChildSpec, Context, Failure, Intensity, MailboxSpec, Shutdown, Strategy,
+    SupervisorSpec, WhenFull, mailbox,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -68,8 +69,8 @@ pub enum DatabaseError {
     NoSecret(String),
 }
 
-/// The supervisor of both, in rest_for_one order: the store comes after the cluster it stands on.
-pub(crate) fn child_spec(source: Source, host: Arc<Host>) -> Result<ChildSpec, ClusterError> {
+/// The supervisor of all three, each after what it stands on: the cluster, the pool, the committer.
+pub(crate) fn child_spec(source: &Source, host: Arc<Host>) -> Result<ChildSpec, ClusterError> {
     // A database that does not come up is tried for ever: agents and operators are told meanwhile, and choird's end
     // would help nobody.
     let patient = Intensity { restarts: u32::MAX, within: Duration::from_secs(1) };
@@ -82,15 +83,17 @@ pub(crate) fn child_spec(source: Source, host: Arc<Host>) -> Result<ChildSpec, C
         factor: 2,
         stable_after: Duration::from_secs(2),
     };
-    match source {
-        Source::External(options) => Ok(ChildSpec::supervisor(spec.child(pool(*options, host, back_off)))),
+    let (spec, options) = match source {
+        Source::External(options) => (spec, options.as_ref().clone()),
         Source::Embedded(config) => {
-            let options = config.options()?;
             let (_, slot) = mailbox("postgres", MailboxSpec { capacity: 16, when_full: WhenFull::Refuse });
-            let cluster = postgres::child_spec(slot, config).backoff(back_off);
-            Ok(ChildSpec::supervisor(spec.child(cluster).child(pool(options, host, back_off))))
+            let cluster = postgres::child_spec(slot, config.clone()).backoff(back_off);
+            (spec.child(cluster), config.options()?)
         }
-    }
+    };
+    let (committer, slot) = committer_mailbox();
+    let commits = committer_spec(slot, host.store.subscribe());
+    Ok(ChildSpec::supervisor(spec.child(pool(options, committer, host, back_off)).child(commits)))
 }
 
 /// The pool actor's only message.
@@ -107,17 +110,22 @@ struct PoolActor {
     host: Arc<Host>,
 }
 
-fn pool(options: PgConnectOptions, host: Arc<Host>, back_off: Backoff) -> ChildSpec {
+fn pool(
+    options: PgConnectOptions,
+    committer: Address<CommitterMsg>,
+    host: Arc<Host>,
+    back_off: Backoff,
+) -> ChildSpec {
     let (_, slot) = mailbox("pool", MailboxSpec { capacity: 4, when_full: WhenFull::DropOldest });
     ChildSpec::worker(slot, move |_| {
-        let (options, host) = (options.clone(), Arc::clone(&host));
+        let (options, committer, host) = (options.clone(), committer.clone(), Arc::clone(&host));
         async move {
             // The handle outlives this actor: its connections mend themselves, and every other actor has a clone.
             if let Some(store) = host.store() {
                 return Ok(PoolActor { store, host });
             }
-            let store = open(options).await.map_err(|error| {
-                host.health.send_replace(DatabaseHealth { up: false, trouble: Some(error.to_string()) });
+            let store = open(options, committer).await.map_err(|error| {
+                host.health.send_replace(DatabaseHealth { up: false, trouble: Some(trouble(&host, &error)) });
                 Failure::from(error)
             })?;
             host.health.send_replace(DatabaseHealth { up: true, trouble: None });
@@ -132,10 +140,21 @@ fn pool(options: PgConnectOptions, host: Arc<Host>, back_off: Backoff) -> ChildS
 
 /// Opens the store on a thread of its own: its future borrows across awaits in a way that the compiler cannot prove to
 /// be `Send`, and an actor's must be.
-async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
+async fn open(options: PgConnectOptions, committer: Address<CommitterMsg>) -> Result<Store, StoreError> {
     let runtime = tokio::runtime::Handle::current();
-    let opened = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options))).await;
+    let open = move || runtime.block_on(Store::open_supervised(options, committer));
+    let opened = tokio::task::spawn_blocking(open).await;
     opened.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string().into())))
+}
+
+/// What is wrong, in the words that help most: a private server that is away because its disk is full comes back by
+/// itself once there is room.
+pub(super) fn trouble(host: &Host, error: &StoreError) -> String {
+    let full = host.cluster.as_ref().and_then(|cluster| cluster.check_room().err());
+    match full {
+        Some(full @ ClusterError::DiskFull { .. }) => full.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 impl Actor for PoolActor {
@@ -147,7 +166,7 @@ impl Actor for PoolActor {
     }
 
     async fn handle(&mut self, Ping: Ping, _cx: &mut Context<Ping>) -> Result<(), Failure> {
-        let trouble = self.store.ping().await.err().map(|e: StoreError| e.to_string());
+        let trouble = self.store.ping().await.err().map(|error| trouble(&self.host, &error));
         let health = DatabaseHealth { up: trouble.is_none(), trouble };
         self.host.health.send_if_modified(|was| {
             let changed = *was != health;

@@ -1,32 +1,121 @@
 //! choird's own part of `choirctl doctor`: what can only be seen from inside.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use choir_messages::time::Timestamp;
+use choir_persistence::store::inspect::{Inspection, Migrations, Pgvector};
+use choir_persistence::{Store, StoreError};
 
 use super::shared::Host;
+use super::{database as store, disk};
 use crate::control::views::Check;
 
-/// Free space below which an operator should act, in MiB: logs and the journal grow.
-const ROOM_MIB: u64 = 512;
+/// A clock that shows less was never set: this program did not exist yet (2025-01-01, in milliseconds).
+const EARLIEST: u64 = 1_735_689_600_000;
+
+/// A clock that shows more was set wrongly (2100-01-01, in milliseconds).
+const LATEST: u64 = 4_102_444_800_000;
+
+/// How far this clock may be from the database's: what a question and its answer take, and NTP on two machines.
+const SKEW: Duration = Duration::from_secs(5);
 
 pub(super) async fn checks(host: &Arc<Host>) -> Vec<Check> {
-    let mut checks = vec![database(host).await, sandbox(host), room(host)];
+    let mut checks = Vec::new();
+    let inspected = match host.store() {
+        None => Err(None),
+        Some(store) => inspect(&store).await.map_err(Some),
+    };
+    checks.push(database(host, &inspected));
+    checks.push(clock(Timestamp::now(), inspected.as_ref().ok()));
+    if let Ok(found) = &inspected {
+        checks.extend([pgvector(found.pgvector.as_ref()), migrations(&found.migrations)]);
+    }
+    checks.push(sandbox(host));
+    checks.extend(disk::disks(&host.state, Some(&host.settings().config)).iter().map(disk::Disk::check));
     checks.extend(secrets(host));
     checks.extend(agents(host).await);
     checks
 }
 
-async fn database(host: &Host) -> Check {
-    let kind = if host.embedded { "embedded" } else { "external" };
-    match host.store() {
-        None => {
-            let why = host.health.borrow().trouble.clone().unwrap_or_else(|| "it is not open".into());
-            Check::fail("database", format!("{kind}: {why}"), "see `choirctl logs choird`")
-        }
-        Some(store) => match store.ping().await {
-            Ok(()) => Check::ok("database", format!("{kind}, answers")),
-            Err(error) => Check::fail("database", format!("{kind}: {error}"), "see `choirctl logs choird`"),
-        },
+/// The server answers, and this is what it says of itself.
+async fn inspect(store: &Store) -> Result<Inspection, StoreError> {
+    store.ping().await?;
+    store.inspect().await
+}
+
+fn database(host: &Host, inspected: &Result<Inspection, Option<StoreError>>) -> Check {
+    let kind = if host.cluster.is_some() { "embedded" } else { "external" };
+    let trouble = match inspected {
+        Ok(found) => return Check::ok("database", format!("{kind}, PostgreSQL {}, answers", found.server)),
+        Err(Some(error)) => store::trouble(host, error),
+        Err(None) => host.health.borrow().trouble.clone().unwrap_or_else(|| "it is not open".into()),
+    };
+    let fix = if trouble.contains("full") {
+        "free some space; it comes back by itself"
+    } else {
+        "see `choirctl logs choird`"
+    };
+    Check::fail("database", format!("{kind}: {trouble}"), fix)
+}
+
+/// Whether this machine's clock can be believed: events carry its time, and leases and budgets count by it.
+pub(crate) fn clock(now: Timestamp, found: Option<&Inspection>) -> Check {
+    let fix = "set the clock (`timedatectl set-ntp true`); events carry its time";
+    if !(EARLIEST..LATEST).contains(&now.millis()) {
+        return Check::fail("clock", format!("it is {now}, which cannot be"), fix);
     }
+    let Some(found) = found else { return Check::ok("clock", format!("it is {now}")) };
+    if let Some(newest) = found.newest_event
+        && newest.since(now) > SKEW
+    {
+        let evidence =
+            format!("it is {now}, and the newest event was stored at {newest}: the clock went back");
+        return Check::fail("clock", evidence, fix);
+    }
+    let skew = now.since(found.now).max(found.now.since(now));
+    if skew > SKEW {
+        let evidence = format!("it is {now} here and {} at the database", found.now);
+        return Check::warn("clock", evidence, fix);
+    }
+    let newest = found.newest_event.map_or_else(String::new, |at| format!("; the newest event is of {at}"));
+    Check::ok("clock", format!("it is {now}{newest}"))
+}
+
+fn pgvector(found: Option<&Pgvector>) -> Check {
+    match found {
+        Some(Pgvector { available, installed: Some(installed) }) if available == installed => {
+            Check::ok("pgvector", format!("{installed} is installed"))
+        }
+        Some(Pgvector { available, installed: Some(installed) }) => Check::warn(
+            "pgvector",
+            format!("{installed} is installed, the server has {available}"),
+            "`ALTER EXTENSION vector UPDATE` in the database, as its owner",
+        ),
+        Some(Pgvector { available, installed: None }) => Check::fail(
+            "pgvector",
+            format!("{available} is available and not installed"),
+            "`CREATE EXTENSION vector` in the database, as its owner",
+        ),
+        None => Check::fail(
+            "pgvector",
+            "the server does not have it",
+            "on Debian install postgresql-<version>-pgvector",
+        ),
+    }
+}
+
+fn migrations(found: &Migrations) -> Check {
+    let list = |numbers: &[i64]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !found.unknown.is_empty() {
+        let evidence = format!("a newer choird has applied {}", list(&found.unknown));
+        return Check::fail("migrations", evidence, "start the newer choird, or restore a backup");
+    }
+    if !found.pending.is_empty() {
+        let evidence = format!("not applied: {}", list(&found.pending));
+        return Check::fail("migrations", evidence, "restart choird, which applies them first");
+    }
+    Check::ok("migrations", format!("{} applied, none pending", found.applied.len()))
 }
 
 fn sandbox(host: &Host) -> Check {
@@ -39,22 +128,6 @@ fn sandbox(host: &Host) -> Check {
             "install it with `apt-get install bubblewrap`, then restart choird",
         ),
         None => Check::ok("sandbox", format!("{name}, isolates files and processes")),
-    }
-}
-
-fn room(host: &Host) -> Check {
-    let path = host.state.root();
-    match rustix::fs::statvfs(path) {
-        Err(error) => Check::warn("disk", format!("{}: {error}", path.display()), "check the disk"),
-        Ok(stat) => {
-            let free = stat.f_bavail.saturating_mul(stat.f_frsize) / (1024 * 1024);
-            let evidence = format!("{free} MiB free under {}", path.display());
-            if free < ROOM_MIB {
-                Check::warn("disk", evidence, "free some space: a full disk stops every agent")
-            } else {
-                Check::ok("disk", evidence)
-            }
-        }
     }
 }
 
@@ -97,4 +170,59 @@ async fn agents(host: &Host) -> Vec<Check> {
         });
     }
     checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::views::CheckStatus;
+
+    fn found(now: u64, newest_event: Option<u64>) -> Inspection {
+        Inspection {
+            server: "18.1".into(),
+            now: Timestamp::from_millis(now),
+            newest_event: newest_event.map(Timestamp::from_millis),
+            pgvector: None,
+            migrations: Migrations::default(),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_or_that_went_back_is_said() {
+        let now = EARLIEST + 1_000_000;
+        for (millis, found, status, says) in [
+            (0, None, CheckStatus::Fail, "1970"),
+            (LATEST, None, CheckStatus::Fail, "2100"),
+            (now, None, CheckStatus::Ok, "it is 2025"),
+            (now, Some(found(now, Some(now - 5))), CheckStatus::Ok, "the newest event is of 2025"),
+            (now, Some(found(now, Some(now + 60_000))), CheckStatus::Fail, "went back"),
+            (now, Some(found(now - 60_000, None)), CheckStatus::Warn, "at the database"),
+            (now, Some(found(now + 60_000, None)), CheckStatus::Warn, "at the database"),
+        ] {
+            let check = clock(Timestamp::from_millis(millis), found.as_ref());
+            assert!(check.status == status && check.evidence.contains(says), "{check:?}");
+            assert_eq!(check.fix.is_some(), status != CheckStatus::Ok);
+        }
+    }
+
+    #[test]
+    fn versions_of_pgvector_and_migrations_are_said_with_what_to_do() {
+        let vector = |installed: Option<&str>| Pgvector {
+            available: "0.8.1".into(),
+            installed: installed.map(str::to_owned),
+        };
+        assert_eq!(pgvector(Some(&vector(Some("0.8.1")))).status, CheckStatus::Ok);
+        let old = pgvector(Some(&vector(Some("0.7.0"))));
+        assert!(old.status == CheckStatus::Warn && old.fix.unwrap().contains("ALTER EXTENSION"));
+        assert_eq!(pgvector(Some(&vector(None))).status, CheckStatus::Fail);
+        assert_eq!(pgvector(None).status, CheckStatus::Fail);
+
+        let of = |pending: &[i64], unknown: &[i64]| {
+            let (pending, unknown) = (pending.to_vec(), unknown.to_vec());
+            migrations(&Migrations { applied: vec![1], pending, unknown })
+        };
+        assert_eq!(of(&[], &[]).status, CheckStatus::Ok);
+        assert!(of(&[2, 3], &[]).evidence.contains("2, 3"));
+        assert!(of(&[], &[9]).fix.unwrap().contains("newer choird"));
+    }
 }

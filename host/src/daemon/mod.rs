@@ -3,8 +3,10 @@
 mod admission;
 mod boot;
 mod changes;
+mod coordinator;
 mod database;
-mod doctor;
+pub(crate) mod disk;
+pub(crate) mod doctor;
 mod front;
 mod leases;
 mod links;
@@ -13,9 +15,14 @@ mod recovery;
 mod roster;
 mod settings;
 mod shared;
+mod signals;
 mod streams;
 
 pub use boot::{BootError, Options, find_agent_binary, run};
 pub(crate) use leases::{LeaseError, LeasesMsg};
+pub(crate) use links::Carrier;
+pub use coordinator::CoordinatorError;
+pub use links::CarrierError;
 pub use settings::Settings;
 pub(crate) use shared::Host;
+pub(crate) use signals::Signals;

@@ -98,7 +98,10 @@ pub(super) async fn run(host: &Arc<Host>, op: Op, out: &Out) -> Answer {
         Op::Logs { source, lines, follow } => streams::logs(host, &source, lines, follow, out).await,
         Op::Doctor => value(&doctor::checks(host).await),
         Op::SecretApply => change_settings(host, |reply| SettingsMsg::ApplySecrets { reply }).await,
-        Op::ConfigReload => change_settings(host, |reply| SettingsMsg::Reload { reply }).await,
+        Op::ConfigReload => {
+            change_settings(host, |reply| SettingsMsg::Reload { dry_run: false, reply }).await
+        }
+        Op::ConfigDiff => change_settings(host, |reply| SettingsMsg::Reload { dry_run: true, reply }).await,
         Op::ActorKill { path } => kill(host, &path).await,
         Op::Shutdown => {
             host.shutdown.send_replace(Some("asked to by choirctl".into()));
@@ -197,11 +200,13 @@ async fn status(host: &Arc<Host>) -> StatusView {
     let mut warnings = host.warnings.clone();
     warnings.extend(sandbox.warning.clone());
     warnings.extend(settings.secrets.missing(&settings.config).iter().map(ToString::to_string));
+    let disks = super::disk::disks(&host.state, Some(&settings.config));
+    warnings.extend(disks.iter().filter_map(super::disk::Disk::warning));
     StatusView {
         choird: ping(host),
         config_version: settings.version,
         database: DatabaseView {
-            kind: if host.embedded { "embedded".into() } else { "external".into() },
+            kind: if host.cluster.is_some() { "embedded".into() } else { "external".into() },
             up: health.up,
             trouble: health.trouble,
         },
@@ -303,22 +308,28 @@ async fn send(host: &Host, agent: &AgentId, message: MessageId, text: &str) -> A
     if text.trim().is_empty() {
         return Err(ControlError::new(ErrorCode::Usage, "the message is empty"));
     }
-    let span = tracing::info_span!("user_message", %message, %agent, otel.kind = "producer");
-    async {
-        host.arrivals.remember(message, crate::telemetry::current_trace());
+    // Whether it is the root of the message's trace, or a repeat, shows only once the message is stored; what is done
+    // meanwhile is a child of the root either way.
+    let span = tracing::info_span!(parent: None, "user_message", %message, %agent, otel.kind = "producer");
+    let storing = tracing::info_span!(parent: None, "store_message", %message, %agent);
+    crate::telemetry::continue_trace(&storing, message);
+    let accepted = async {
         let store = store(host)?;
         store.register_agent(agent).await.map_err(stored)?;
-        let accepted =
-            store.accept_message(agent, message, crate::session::SOURCE, text).await.map_err(stored)?;
-        let _ = handle.inbox.try_send(InboxMsg::Changed);
-        let (repeat, outcome) = match accepted {
-            Accepted::New => (false, None),
-            Accepted::Repeat { outcome } => (true, outcome),
-        };
-        value(&SentView { message, repeat, outcome })
+        store.accept_message(agent, message, crate::session::SOURCE, text).await.map_err(stored)
     }
-    .instrument(span)
-    .await
+    .instrument(storing)
+    .await;
+    match &accepted {
+        Ok(Accepted::New) => crate::telemetry::begin_trace(&span, message),
+        Ok(Accepted::Repeat { .. }) | Err(_) => crate::telemetry::continue_trace(&span, message),
+    }
+    let (repeat, outcome) = match accepted? {
+        Accepted::New => (false, None),
+        Accepted::Repeat { outcome } => (true, outcome),
+    };
+    let _ = handle.inbox.try_send(InboxMsg::Changed);
+    value(&SentView { message, repeat, outcome })
 }
 
 async fn tree(host: &Host) -> TreeView {

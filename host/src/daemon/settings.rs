@@ -83,8 +83,8 @@ fn next_version(after: u64) -> u64 {
 /// What the settings actor is told.
 #[derive(Debug)]
 pub(crate) enum SettingsMsg {
-    /// Read both files again and put them into force.
-    Reload { reply: ReplyTo<Result<AppliedView, ControlError>> },
+    /// Read both files again, and put them into force unless it is only asked what that would change.
+    Reload { dry_run: bool, reply: ReplyTo<Result<AppliedView, ControlError>> },
     /// Read the secrets again and put them into force.
     ApplySecrets { reply: ReplyTo<Result<AppliedView, ControlError>> },
 }
@@ -114,7 +114,7 @@ impl Actor for SettingsActor {
 
     async fn handle(&mut self, msg: SettingsMsg, _cx: &mut Context<SettingsMsg>) -> Result<(), Failure> {
         match msg {
-            SettingsMsg::Reload { reply } => reply.send(self.reload().await),
+            SettingsMsg::Reload { dry_run, reply } => reply.send(self.reload(dry_run).await),
             SettingsMsg::ApplySecrets { reply } => reply.send(self.apply_secrets().await),
         }
         Ok(())
@@ -122,25 +122,35 @@ impl Actor for SettingsActor {
 }
 
 impl SettingsActor {
-    async fn reload(&self) -> Result<AppliedView, ControlError> {
+    async fn reload(&self, dry_run: bool) -> Result<AppliedView, ControlError> {
         let old = self.host.settings();
         let new = Settings::load(&self.host.state, old.version).map_err(unusable)?;
-        let needs_restart = old.config.needs_restart(&new.config);
+        let (changes, needs_restart) =
+            (old.config.changes(&new.config), old.config.needs_restart(&new.config));
+        if dry_run {
+            return Ok(AppliedView {
+                applied: false,
+                config_version: old.version,
+                told: Vec::new(),
+                changes,
+                needs_restart,
+                warnings: missing(&new),
+            });
+        }
         Settings::keep_as_last_good(&self.host.state);
-        Ok(self.put_into_force(new, needs_restart).await)
+        Ok(AppliedView { changes, needs_restart, ..self.put_into_force(new).await })
     }
 
     async fn apply_secrets(&self) -> Result<AppliedView, ControlError> {
         let old = self.host.settings();
         let secrets = Secrets::load(&self.host.state.secrets()).map_err(unusable)?;
         let new = Settings { version: next_version(old.version), config: old.config.clone(), secrets };
-        Ok(self.put_into_force(new, Vec::new()).await)
+        Ok(self.put_into_force(new).await)
     }
 
-    async fn put_into_force(&self, new: Settings, needs_restart: Vec<String>) -> AppliedView {
+    async fn put_into_force(&self, new: Settings) -> AppliedView {
         let version = new.version;
-        let mut warnings: Vec<String> =
-            new.secrets.missing(&new.config).iter().map(ToString::to_string).collect();
+        let mut warnings = missing(&new);
         crate::telemetry::learn_secrets(&self.host.scrubber, &new.secrets);
         self.host.settings.send_replace(Arc::new(new));
         if let Err(error) = self.host.roster.admit_configured(&self.host).await {
@@ -148,8 +158,13 @@ impl SettingsActor {
         }
         let told: Vec<AgentId> = self.host.roster.tell_settings_changed(version);
         tracing::info!(version, told = told.len(), "configuration in force");
-        AppliedView { config_version: version, told, needs_restart, warnings }
+        let (changes, needs_restart) = (Vec::new(), Vec::new());
+        AppliedView { applied: true, config_version: version, told, changes, needs_restart, warnings }
     }
+}
+
+fn missing(settings: &Settings) -> Vec<String> {
+    settings.secrets.missing(&settings.config).iter().map(ToString::to_string).collect()
 }
 
 fn unusable(error: ConfigError) -> ControlError {

@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 
 use choir_link::Links;
 use choir_messages::chain::Digest;
+use choir_messages::mail::CoordinatorMsg;
 use choir_persistence::Store;
+use choir_persistence::postgres::ClusterConfig;
 use choir_sandbox::Sandbox;
 use choir_supervisors::{Address, TreeHandle};
 use choir_telemetry::{Metrics, Scrubber};
 use tokio::sync::watch;
 
+use super::links::Carrier;
 use super::roster::Roster;
 use super::settings::{Settings, SettingsMsg};
 use crate::session::Now;
 use crate::state_dir::StateDir;
-use crate::telemetry::Arrivals;
 
 /// What `status` says about the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,18 +44,21 @@ pub(crate) struct Host {
     pub(crate) store: watch::Sender<Option<Store>>,
     pub(crate) health: watch::Sender<DatabaseHealth>,
     pub(crate) links: watch::Sender<Option<Links>>,
+    pub(crate) carrier: Carrier,
     pub(crate) sandbox: watch::Sender<SandboxInUse>,
     pub(crate) settings_actor: Address<SettingsMsg>,
     pub(crate) roster: Roster,
+    /// The CHAP Coordinator's mailbox: what agents' sessions and approvals will speak to.
+    pub(crate) coordinator: Address<CoordinatorMsg>,
     pub(crate) scrubber: Scrubber,
     pub(crate) metrics: Metrics,
-    pub(crate) arrivals: Arrivals,
     pub(crate) tree: OnceLock<TreeHandle>,
     /// Set to true to shut down; the reason is for the log.
     pub(crate) shutdown: watch::Sender<Option<String>>,
     /// Things an operator should know, found while starting.
     pub(crate) warnings: Vec<String>,
-    pub(crate) embedded: bool,
+    /// The private cluster, where choird runs its own.
+    pub(crate) cluster: Option<ClusterConfig>,
 }
 
 impl Host {

@@ -25,10 +25,17 @@ const READY_BYTES: usize = 4096;
 /// Time to ask choird to end, before it is told by a signal.
 const ASK_TO_END: Duration = Duration::from_secs(2);
 
-/// Ends choird with the demo even where the demo cannot, because it was killed itself. Sits on a pipe until that closes.
+/// Ends choird with the demo even where the demo cannot, because it was killed itself; and the database, where choird
+/// cannot, because it was killed with it. Sits on a pipe until that closes.
 const WATCHDOG: &str = r#"cat >/dev/null
-pid=$(cat "$1/run/choird.pid" 2>/dev/null) || exit 0
-tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -e "$1" && kill -TERM "$pid"
+of() { [ -n "$1" ] && tr '\0' '\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qxF -e "$2"; }
+choird=$(cat "$1/run/choird.pid" 2>/dev/null)
+of "$choird" "$1" && kill -TERM "$choird"
+n=0
+while of "$choird" "$1" && [ $n -lt 500 ]; do sleep 0.1; n=$((n + 1)); done
+of "$choird" "$1" && kill -KILL "$choird"
+postgres=$(head -n 1 "$1/postgres/data/postmaster.pid" 2>/dev/null)
+of "$postgres" "$1/postgres/data" && kill -INT "$postgres"
 exit 0
 "#;
 
@@ -46,7 +53,6 @@ pub(super) struct Choird {
     waited: Waited,
     running: Option<Running>,
     watchdog: Option<Running>,
-    ready: bool,
 }
 
 fn failed(what: impl Into<String>) -> ControlError {
@@ -68,7 +74,7 @@ pub(super) fn find() -> Result<PathBuf, ControlError> {
 
 impl Choird {
     pub(super) fn new(binary: PathBuf, state: StateDir, stderr: PathBuf, waited: Waited) -> Self {
-        Self { binary, state, stderr, waited, running: None, watchdog: None, ready: false }
+        Self { binary, state, stderr, waited, running: None, watchdog: None }
     }
 
     /// Starts it and waits until it accepts commands; says how long it takes if it takes long.
@@ -98,10 +104,7 @@ impl Choird {
         let ended = loop {
             tokio::select! {
                 biased;
-                () = &mut ready => {
-                    self.ready = true;
-                    return Ok(());
-                }
+                () = &mut ready => return Ok(()),
                 ended = running.child.wait() => break ended,
                 _ = say.tick() => {
                     let seconds = began.elapsed().as_secs();
@@ -136,13 +139,7 @@ impl Choird {
         Ok(())
     }
 
-    /// Whether it is in the middle of its start, which it finishes before it ends.
-    pub(super) const fn is_starting(&self) -> bool {
-        self.running.is_some() && !self.ready
-    }
-
     fn forget(&mut self) {
-        self.ready = false;
         if let Some(running) = self.running.take() {
             self.waited.done(running.pid);
         }
@@ -167,6 +164,7 @@ impl Choird {
                 let client = Client::connect(&self.state.control_socket(), ASK_TO_END).await?;
                 client.call::<Value>(Op::Shutdown, ASK_TO_END).await
             };
+            // One that still starts has no socket, and hears a signal.
             if asked.await.is_err() {
                 send(running.pid, Signal::TERM);
             }

@@ -13,6 +13,7 @@ use crate::state_dir::{StateDir, fits_a_socket};
 use super::AGENT;
 use super::house::agent;
 use super::model::Access;
+use super::stale::{self, Held};
 
 /// Marks a folder as made by the demo, so that it may be written over by the next one.
 const MARK: &str = "made-by-choirctl-demo";
@@ -25,6 +26,8 @@ pub(super) struct Folder {
     new: bool,
     keep: bool,
     workspace: PathBuf,
+    /// This run's hold on a folder that goes with it, so that it can be told from one that was left behind.
+    held: Option<Held>,
 }
 
 fn runtime(path: &Path, error: &std::io::Error) -> ControlError {
@@ -57,8 +60,12 @@ impl Folder {
         fits_a_socket(&state.link_dir(&agent()?).join("link.sock"))?;
         let workspace =
             state.root().join(if script { format!("play-{}", random_name()) } else { "workspace".into() });
-        let folder = Self { state, new, keep, workspace };
+        let mut folder = Self { state, new, keep, workspace, held: None };
         folder.state.create()?;
+        if folder.goes() {
+            let held = Held::take(folder.state.root()).map_err(|e| runtime(folder.state.root(), &e))?;
+            folder.held = Some(held);
+        }
         let mark = folder.state.root().join(MARK);
         fs::write(&mark, "").map_err(|e| runtime(&mark, &e))?;
         Ok(folder)
@@ -104,11 +111,19 @@ impl Folder {
         self.new && !self.keep
     }
 
-    /// Takes the key out of a folder that stays only to show what went wrong.
-    pub(super) fn forget_key(&self) {
-        if !self.keep {
+    /// Leaves the folder where it is. The key is taken out of one that stays only to show what went wrong.
+    pub(super) fn stays(&self, damaged: bool) {
+        if damaged && !self.keep {
             let _ = fs::remove_file(self.state.secrets());
         }
+        if let Some(held) = &self.held {
+            held.leave();
+        }
+    }
+
+    /// Removes the folders of demos that were killed, and says which.
+    pub(super) fn sweep() -> Vec<PathBuf> {
+        stale::sweep(&bases())
     }
 
     /// Removes it.
@@ -126,10 +141,17 @@ fn random_name() -> String {
     id.get(16..).unwrap_or(&id).to_owned()
 }
 
-/// A new folder under the usual temporary one, or under `/tmp` where that is too long a path for sockets.
-fn temporary() -> Result<StateDir, ControlError> {
-    let name = format!("choir-demo-{}", random_name());
+/// Where temporary folders are: the usual place, and `/tmp` where that is too long a path for sockets.
+fn bases() -> Vec<PathBuf> {
     let mut bases = vec![std::env::temp_dir(), PathBuf::from("/tmp")];
+    bases.dedup();
+    bases
+}
+
+/// A new folder in one of them.
+fn temporary() -> Result<StateDir, ControlError> {
+    let name = format!("{}{}", stale::PREFIX, random_name());
+    let mut bases = bases();
     bases.retain(|base| fits_a_socket(&base.join(&name).join("postgres/sock/.s.PGSQL.5432")).is_ok());
     let root = bases.first().map_or_else(|| PathBuf::from("/tmp"), Clone::clone).join(name);
     fs::DirBuilder::new().mode(0o700).create(&root).map_err(|e| runtime(&root, &e))?;
@@ -183,7 +205,7 @@ mod tests {
         second.configure(&access()).unwrap();
         assert!(!second.goes(), "it was there before");
         assert_ne!(first.workspace(), second.workspace());
-        second.forget_key();
+        second.stays(true);
         assert!(!second.state.secrets().exists());
     }
 

@@ -53,6 +53,9 @@ impl House {
     ) -> Result<Self, ControlError> {
         let binary = choird::find()?;
         find_agent_binary().map_err(|what| ControlError::new(ErrorCode::Runtime, what))?;
+        for left in Folder::sweep() {
+            words.say(&format!("removed {}, left by a demo that was killed", left.display()));
+        }
         let folder = Folder::make(named, keep, script)?;
         let found = Source::find(None, None, folder.state.root()).await;
         let adopted = found.map_err(|error| {
@@ -156,11 +159,7 @@ impl House {
             model.clear_faults();
             model.release_all();
         }
-        self.words.say(if self.choird.is_starting() {
-            "choird finishes its start and then ends; Ctrl-C again ends it at once"
-        } else {
-            "ending choird, the agent and the database"
-        });
+        self.words.say("ending choird, the agent and the database");
         let mut forced = Vec::new();
         let orderly = tokio::select! {
             orderly = self.choird.stop() => orderly,
@@ -179,6 +178,8 @@ impl House {
             model.shutdown().await;
         }
         self.reaper.abort();
+        // What was still in use at the start may have ended by now.
+        Folder::sweep();
         let root = self.folder.state.root().display();
         if self.folder.goes() && !damaged {
             match self.folder.remove() {
@@ -186,9 +187,7 @@ impl House {
                 Err(error) => self.words.say(&format!("no process is left, but the folder is: {error}")),
             }
         } else {
-            if damaged {
-                self.folder.forget_key();
-            }
+            self.folder.stays(damaged);
             self.words.say(&format!("no process is left; the state folder is kept: {root}"));
         }
         if forced.is_empty() { Cleared::Orderly } else { Cleared::Forced(forced) }

@@ -15,6 +15,7 @@ mod limits;
 mod model;
 mod play;
 mod processes;
+mod stale;
 mod summary;
 mod talk;
 mod words;

@@ -231,6 +231,14 @@ impl SessionCore {
             }
             Input::Gone { how, .. } => self.gone(how, &mut out),
             Input::Closed => self.closed(now, &mut out),
+            Input::CloseFailed { reason } if self.quitting => {
+                if matches!(self.state, State::Closing { .. }) {
+                    // The next choird takes the lease back before it starts anyone.
+                    self.state = State::Stopped;
+                    let why = format!("the agent is stopped; its lease is left to the next choird: {reason}");
+                    out.push(report(true, why));
+                }
+            }
             Input::CloseFailed { reason } => {
                 if let State::Closing { retry_at, .. } = &mut self.state {
                     *retry_at = Some(now + limits::OPEN_RETRY);

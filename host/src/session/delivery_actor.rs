@@ -199,7 +199,7 @@ impl OutboxActor {
                     "deliver", message = %said.message, %agent, kind = said.kind, repeat, otel.kind = "producer"
                 );
                 // The end of the trace that the user's message began.
-                crate::telemetry::set_parent(&span, &self.shared.host.arrivals.of(said.message));
+                crate::telemetry::continue_trace(&span, said.message);
                 let taken = span.in_scope(|| {
                     self.to.as_ref().is_some_and(|(no, to)| *no == channel && to.try_send(said).is_ok())
                 });

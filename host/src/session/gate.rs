@@ -1,11 +1,12 @@
 //! The gate as an actor: owns one sandbox's link. It opens the socket before the sandbox starts, revokes it before the
 //! sandbox is killed, and is the one through whom signals go down.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use choir_link::{LinkEvent, LinkLimits, LinkSecret, LinkSpec, ListenAt, Listener};
+use choir_link::{LinkEvent, LinkLimits, LinkSecret, LinkSpec, Listener};
 use choir_messages::mail::Mail;
 use choir_messages::reply::ReplyTo;
 use choir_messages::wire::{LinkError, Signal, SignalAck, SignalRequest, SignalSender, WIRE_VERSION};
@@ -53,8 +54,8 @@ impl SignalPort {
 
 /// What the gate is told.
 pub(crate) enum GateMsg {
-    /// Open a socket for this sandbox.
-    Open { grant: Arc<Grant>, secret: LinkSecret, reply: ReplyTo<Result<(), String>> },
+    /// Open a socket for this sandbox; answered with its address where the system chose one.
+    Open { grant: Arc<Grant>, secret: LinkSecret, reply: ReplyTo<Result<Option<SocketAddr>, String>> },
     /// Revoke it.
     Close { attempt: Attempt },
     /// Revoke whatever is open; answered once nothing is.
@@ -178,7 +179,7 @@ impl GateActor {
         grant: Arc<Grant>,
         secret: LinkSecret,
         cx: &mut Context<GateMsg>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<SocketAddr>, String> {
         let links = self.shared.host.links.borrow().clone();
         let links = links.ok_or("the link's node is not up yet")?;
         let socket = self.shared.host.state.link_dir(&self.shared.agent).join(SOCKET);
@@ -191,7 +192,7 @@ impl GateActor {
         let spec = LinkSpec {
             session: grant.session,
             secret,
-            at: ListenAt::Unix(socket),
+            at: self.shared.host.carrier.listen_at(socket),
             limits: LinkLimits::default(),
         };
         let (events, mut news) = mpsc::channel(LINK_EVENTS);
@@ -205,8 +206,9 @@ impl GateActor {
             }
         };
         cx.pipe_to_self(forward, |()| GateMsg::Done).map_err(|e| e.to_string())?;
+        let at = listener.addr();
         self.open = Some(Open { grant, listener, revoked, port: None });
-        Ok(())
+        Ok(at)
     }
 
     /// Revokes the lease at the gate first, then takes the link away.

@@ -140,7 +140,7 @@ impl PusherActor {
             Action::Push { message, text } => {
                 let port = self.port.clone();
                 let span = tracing::info_span!("push_message", %message, %agent, otel.kind = "client");
-                crate::telemetry::set_parent(&span, &self.shared.host.arrivals.of(message));
+                crate::telemetry::continue_trace(&span, message);
                 let push = async move {
                     let Some(port) = port else { return Err(choir_messages::wire::LinkError::Down) };
                     port.send(Signal::UserMessage { message, text }, limits::SIGNAL_DEADLINE).await

@@ -332,9 +332,10 @@ impl SessionActor {
         }
         let shared = Arc::clone(&self.shared);
         let launch = async move {
-            let Prepared { grant, secret, spec } = prepared?;
+            let Prepared { grant, secret, specify } = prepared?;
             let open = |reply| GateMsg::Open { grant, secret, reply };
-            shared.gate.call(NEIGHBOUR, open).await.map_err(|e| e.to_string())??;
+            let listening = shared.gate.call(NEIGHBOUR, open).await.map_err(|e| e.to_string())??;
+            let spec = specify(listening)?;
             let start = |reply| SandboxMsg::Start { attempt, spec: Box::new(spec), reply };
             shared.sandbox.call(NEIGHBOUR, start).await.map_err(|e| e.to_string())?
         };

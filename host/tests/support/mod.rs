@@ -11,13 +11,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use choir_host::config::{Template, template};
-use choir_host::control::views::{AgentView, SaidView, SentView};
+use choir_host::control::views::{AgentView, SaidView, SentView, VerifyView};
 use choir_host::control::{Client, ClientError, ErrorCode, Op};
 use choir_host::secrets::Secrets;
 use choir_host::state_dir::StateDir;
 use choir_messages::id::{AgentId, MessageId, OutboundId};
 use choir_persistence::testing;
-use choir_scripted_model::{Handle, JournalSink, Match, Script, ScriptedModel, Step};
+use choir_scripted_model::{Fault, FaultRule, Handle, JournalSink, Match, Script, ScriptedModel, Step, When};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
@@ -72,8 +72,13 @@ impl World {
 
     /// The same without anything running.
     pub(crate) async fn stopped(script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
+        Self::stopped_in(Path::new("/tmp"), script, tweak).await
+    }
+
+    /// The same with its folder in another one.
+    pub(crate) async fn stopped_in(base: &Path, script: Script, tweak: impl FnOnce(&mut Value)) -> Self {
         agent_binary();
-        let dir = tempfile::Builder::new().prefix("choir-").tempdir_in("/tmp").unwrap();
+        let dir = tempfile::Builder::new().prefix("choir-").tempdir_in(base).unwrap();
         let state = StateDir::locate(Some(&dir.path().join("s"))).unwrap();
         state.create().unwrap();
         let model = ScriptedModel::start(script, JournalSink::Memory).await.unwrap();
@@ -351,4 +356,34 @@ impl User {
         }
         Ok(())
     }
+}
+
+/// Sends a message whose model call is held after its command has run, and waits for that moment.
+pub(crate) async fn held(world: &World, user: &User, text: &str) -> MessageId {
+    let when = When::Message { contains: text.into(), step: Some(1) };
+    world.model.add_fault(FaultRule::once(when, Fault::Hold));
+    let message = user.send(text).await;
+    if world.model.until_held(SOON).await.is_err() {
+        panic!("the model was not asked in time; {}", diagnosis(&world.state, &world.agent).await);
+    }
+    message
+}
+
+/// Every message was answered once, every effect happened once, in order, and the log verifies.
+pub(crate) async fn is_whole(world: &World, user: &mut User, messages: &[(MessageId, &str)]) {
+    for (message, text) in messages {
+        let said = user.answer_to(*message).await;
+        assert_eq!(said.text, format!("answer to {text}"));
+    }
+    let answers: Vec<_> = user.said.iter().filter(|said| said.kind == "answer").collect();
+    assert_eq!(answers.len(), messages.len(), "{answers:?}");
+    let mut table = world.answers().await;
+    table.sort();
+    let mut expected: Vec<_> = messages.iter().map(|(message, _)| (message.to_string(), 1)).collect();
+    expected.sort();
+    assert_eq!(table, expected, "one answer a message in the table");
+    assert_eq!(world.done(), messages.iter().map(|(_, text)| (*text).to_owned()).collect::<Vec<_>>());
+    let session = world.view().await.session.unwrap();
+    let verified: VerifyView = world.client().await.call(Op::SessionVerify { session }, SOON).await.unwrap();
+    assert!(verified.verified, "{verified:?}");
 }

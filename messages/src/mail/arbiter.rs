@@ -84,10 +84,13 @@ pub enum Proposal {
         /// What the user is told.
         text: String,
     },
-    /// A crashed turn is taken up again.
+    /// A lane that just started found this turn open. Whatever an earlier life left of it is taken up, or the turn is
+    /// set aside; if nothing was interrupted, nothing becomes of it.
     Resume {
         /// The message.
         message: MessageId,
+        /// Whether an earlier lane of this process had asked the model for it, which no event says.
+        asked: bool,
     },
     /// Something the user should know.
     Notice {

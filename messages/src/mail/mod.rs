@@ -1,6 +1,7 @@
 //! Every mailbox: one enum a component, each variant with its meaning. Actors know each other by these types only.
 
 mod arbiter;
+mod coordinator;
 mod edge;
 mod executor;
 mod journal;
@@ -10,6 +11,7 @@ mod replicator;
 mod uplink;
 
 pub use arbiter::{ArbiterMsg, Proposal, ProposalRefused};
+pub use coordinator::{CallAnswer, Caller, CoordinatorMsg, NoticePage, Unanswered};
 pub use edge::EdgeMsg;
 pub use executor::{Execution, ExecutorMsg};
 pub use journal::{Appended, JournalError, JournalMsg, JournalStatus};

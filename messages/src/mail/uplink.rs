@@ -74,6 +74,8 @@ pub enum UplinkMsg {
     End(UplinkEnd),
     /// Time to try again.
     Retry,
+    /// A call that was carried over the link ended; its asker has the answer.
+    Carried,
 }
 
 /// Why an agent's process must end.
@@ -135,6 +137,7 @@ impl Mail for UplinkMsg {
             Self::Current { .. } => "current",
             Self::End(_) => "end",
             Self::Retry => "retry",
+            Self::Carried => "carried",
         }
     }
 }

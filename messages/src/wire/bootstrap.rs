@@ -1,11 +1,12 @@
 //! What a sandbox is told on its standard input: one line of JSON, then silence until the host is gone (end of file).
 //! The link's secret travels here and nowhere else: never argv, never the environment (`choir §14.1`).
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::TraceContext;
+use crate::chain::Digest;
 use crate::id::{AgentId, LeaseId, SessionId};
 
 /// Longest bootstrap line, in bytes.
@@ -25,8 +26,8 @@ pub struct Bootstrap {
     pub lease: LeaseId,
     /// And generation.
     pub generation: u64,
-    /// The link's socket, as seen from inside the sandbox.
-    pub socket: PathBuf,
+    /// Where the link's other end is.
+    pub link: LinkAddress,
     /// The link's secret, hex.
     pub link_secret: String,
     /// The workspace, as seen from inside the sandbox.
@@ -35,8 +36,24 @@ pub struct Bootstrap {
     pub choir_dir: Option<PathBuf>,
     /// Where to send OTLP, if anywhere.
     pub otlp_endpoint: Option<String>,
-    /// The host's span that started the sandbox.
-    pub trace: TraceContext,
+}
+
+/// Where an agent finds its host: one of the link's carriers (DESIGN §4). Nothing in it is secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum LinkAddress {
+    /// A Unix socket.
+    Unix {
+        /// Its path, as seen from inside the sandbox.
+        socket: PathBuf,
+    },
+    /// TCP under TLS.
+    Tcp {
+        /// Address and port.
+        address: SocketAddr,
+        /// SHA-256 of the DER of the one certificate that is the host's; any other is an impostor's.
+        certificate: Digest,
+    },
 }
 
 impl std::fmt::Debug for Bootstrap {

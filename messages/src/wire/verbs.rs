@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{BoxFuture, TraceContext};
 use crate::chain::Digest;
 use crate::event::{Event, Head, Revision};
 use crate::id::{AgentId, ApprovalId, InvocationId, LeaseId, RequestId, SessionId};
 use crate::json::Json;
+use crate::limits;
 use crate::model::ModelConfig;
 use crate::secret::Secret;
 use crate::session::{SessionView, Spent};
@@ -64,7 +66,8 @@ pub enum Request {
     InitHello(Hello),
     /// `GET_SECRETS`: names of secrets, of the session's bound resources only.
     GetSecrets {
-        /// At most 64 names.
+        /// At most [`limits::SECRET_NAMES`] names.
+        #[serde(deserialize_with = "few_names")]
         names: Vec<String>,
     },
     /// `HEARTBEAT`.
@@ -97,6 +100,28 @@ pub enum Request {
         /// Validated input.
         input: Json,
     },
+}
+
+/// Reads names and stops at the first too many: an empty one is a byte of a frame and 24 of memory.
+fn few_names<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<String>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {} names", limits::SECRET_NAMES)
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
+            let mut names = Vec::new();
+            while let Some(name) = seq.next_element()? {
+                if names.len() == limits::SECRET_NAMES {
+                    return Err(A::Error::invalid_length(names.len() + 1, &self));
+                }
+                names.push(name);
+            }
+            Ok(names)
+        }
+    }
+    d.deserialize_seq(Few)
 }
 
 impl Request {
@@ -324,4 +349,21 @@ pub trait ControlPlane: Send + Sync {
 pub trait VerbHandler: Send + Sync {
     /// Answers one request.
     fn handle(&self, envelope: Envelope) -> BoxFuture<'_, Result<Reply, Verdict>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn more_names_than_may_be_asked_for_are_refused_while_they_are_read() {
+        let ask = |names| {
+            codec::encode(&Request::GetSecrets { names: vec![String::new(); names] }, 1 << 24).unwrap()
+        };
+        let read = |bytes: &[u8]| codec::decode::<Request>(bytes, 1 << 24);
+        assert!(read(&ask(limits::SECRET_NAMES)).is_ok());
+        assert!(read(&ask(limits::SECRET_NAMES + 1)).is_err());
+        assert!(read(&ask(1 << 20)).is_err());
+    }
 }

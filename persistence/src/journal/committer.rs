@@ -1,15 +1,14 @@
-//! The committer: one task with one connection that turns waiting appends into transactions. While one transaction is
-//! being made durable, the next group gathers, so the disk's latency is shared by all sessions.
+//! Group commit: one connection on which waiting appends become transactions. While one transaction is being made
+//! durable, the next group gathers, so the disk's latency is shared by all sessions. The actor around it is in
+//! [`super::actor`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use choir_messages::event::Head;
 use choir_messages::id::{AgentId, SessionId};
-use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::broadcast;
 use tracing::{Instrument as _, Span};
 
 use super::keeper::{Keeper, Refused};
@@ -30,7 +29,7 @@ pub(crate) struct Committer {
     keepers: HashMap<SessionId, (Keeper, u64)>,
     /// Counts groups; the age of a keeper's last use.
     clock: u64,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<Option<Change>>,
     /// When the connection was last used.
     used: Instant,
 }
@@ -39,72 +38,51 @@ pub(crate) struct Committer {
 const TRUSTED_WHILE_USED: Duration = Duration::from_millis(200);
 
 impl Committer {
-    /// A committer on a connection that holds the claim on the database.
-    pub(crate) fn new(claim: Claim, connection: PgConnection, changes: broadcast::Sender<Change>) -> Self {
+    /// A committer on a connection that holds the claim on the database, or without one yet.
+    pub(crate) fn new(
+        claim: Claim,
+        connection: Option<PgConnection>,
+        changes: broadcast::Sender<Option<Change>>,
+    ) -> Self {
         let used = Instant::now();
-        Self { claim, connection: Some(connection), keepers: HashMap::new(), clock: 0, changes, used }
+        Self { claim, connection, keepers: HashMap::new(), clock: 0, changes, used }
     }
 
-    /// Works until every sender is gone.
-    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Append>) {
-        let mut waiting: VecDeque<Append> = VecDeque::new();
-        loop {
-            if waiting.is_empty() {
-                match queue.recv().await {
-                    Some(append) => waiting.push_back(append),
-                    None => break,
-                }
-            }
-            while waiting.len() < limits::GROUP_APPENDS {
-                match queue.try_recv() {
-                    Ok(append) => waiting.push_back(append),
-                    Err(_) => break,
-                }
-            }
-            let group = gather(&mut waiting);
-            // A panic here would be a defect; it must cost one group an "unconfirmed", not every session its host.
-            if AssertUnwindSafe(self.commit(group)).catch_unwind().await.is_err() {
-                tracing::error!("the committer panicked; its connection and memory are made anew");
-                self.keepers.clear();
-                self.connection = None;
-            }
+    /// Takes the claim on the database, if it is not held.
+    pub(crate) async fn claim(&mut self) -> Result<(), StoreError> {
+        if self.connection.is_none() {
+            self.connection = Some(self.claim.reconnect().await?);
+            self.used = Instant::now();
         }
+        Ok(())
+    }
+
+    /// Lets go of the connection, and of the claim with it.
+    pub(crate) async fn close(mut self) {
         if let Some(connection) = self.connection.take() {
             // The server notices a dropped connection just as well; this only spares its log a line.
             let _ = tokio::time::timeout(limits::CONNECT_WITHIN, connection.close()).await;
         }
     }
 
-    async fn commit(&mut self, group: Vec<Append>) {
+    /// Commits a group in one transaction and answers it. Where one session's rows spoiled the transaction, nobody is
+    /// answered yet: each of the appends returned is to be committed alone, so that only the culprit fails.
+    pub(crate) async fn commit(&mut self, group: Vec<Append>) -> Vec<Append> {
         self.clock += 1;
         match self.attempt(&group).await {
             Ok(outcomes) => self.answer(group, outcomes),
             Err(error) => {
                 self.forget(&group);
-                if !error.is_about_data() || group.len() == 1 {
-                    tracing::warn!(%error, appends = group.len(), "a group of appends was not committed");
-                    for append in group {
-                        // A caller that stopped waiting needs no answer.
-                        let _ = append.reply.send(Err(AppendError::Database(error.clone())));
-                    }
-                    return;
+                if error.is_about_data() && group.len() > 1 {
+                    return group;
                 }
-                // One session's rows spoil the transaction: each gets its own, so that only the culprit fails.
+                tracing::warn!(%error, appends = group.len(), "a group of appends was not committed");
                 for append in group {
-                    let alone = vec![append];
-                    match self.attempt(&alone).await {
-                        Ok(outcomes) => self.answer(alone, outcomes),
-                        Err(error) => {
-                            self.forget(&alone);
-                            tracing::warn!(%error, "an append was not committed");
-                            for append in alone {
-                                let _ = append.reply.send(Err(AppendError::Database(error.clone())));
-                            }
-                        }
-                    }
+                    append.reply.send(Err(AppendError::Database(error.clone())));
                 }
             }
         }
+        Vec::new()
     }
 
     fn forget(&mut self, group: &[Append]) {
@@ -118,11 +96,11 @@ impl Committer {
             let verdict = outcome.map(|(ack, agent)| {
                 if let Some(agent) = agent {
                     let kind = ChangeKind::Journal { session: append.session, head: ack.head };
-                    let _ = self.changes.send(Change { agent, kind });
+                    let _ = self.changes.send(Some(Change { agent, kind }));
                 }
                 ack
             });
-            let _ = append.reply.send(verdict);
+            append.reply.send(verdict);
         }
     }
 
@@ -184,11 +162,11 @@ impl Committer {
             other => other,
         })?;
         for said in &rows.said {
-            let _ = self.changes.send(Change { agent: said.agent.clone(), kind: ChangeKind::Outbox });
+            let _ = self.changes.send(Some(Change { agent: said.agent.clone(), kind: ChangeKind::Outbox }));
         }
         if rows.records_messages() {
             for agent in sessions.values().map(|s| &s.agent) {
-                let _ = self.changes.send(Change { agent: agent.clone(), kind: ChangeKind::Inbox });
+                let _ = self.changes.send(Some(Change { agent: agent.clone(), kind: ChangeKind::Inbox }));
             }
         }
         Ok(outcomes)
@@ -259,7 +237,7 @@ impl Committer {
 }
 
 /// Takes the next group from the front: each session at most once, within the bounds. What stays keeps its order.
-fn gather(waiting: &mut VecDeque<Append>) -> Vec<Append> {
+pub(crate) fn gather(waiting: &mut VecDeque<Append>) -> Vec<Append> {
     let mut group = Vec::new();
     let mut later = VecDeque::new();
     let mut taken = HashSet::new();
@@ -327,8 +305,8 @@ async fn lock_sessions(
 mod tests {
     use super::*;
     use choir_messages::id::LeaseId;
+    use choir_messages::reply::reply_port;
     use proptest::prelude::*;
-    use tokio::sync::oneshot;
 
     fn append(session: u128, bytes: usize) -> Append {
         Append {
@@ -337,7 +315,7 @@ mod tests {
             generation: 1,
             events: Vec::new(),
             bytes,
-            reply: oneshot::channel().0,
+            reply: reply_port().0,
             span: Span::none(),
         }
     }

@@ -1,5 +1,6 @@
 //! The durable journal: appends of all sessions gathered into group commits (`choir §13.1`, DESIGN §5).
 
+pub(crate) mod actor;
 mod committer;
 mod keeper;
 pub(crate) mod load;
@@ -8,14 +9,15 @@ mod rows;
 use choir_messages::event::{ChainError, Event, Head};
 use choir_messages::id::{LeaseId, SessionId};
 use choir_messages::limits::{BATCH_EVENTS, FRAME_BYTES};
+use choir_messages::reply::ReplyTo;
 use choir_messages::session::Illegal;
-use tokio::sync::oneshot;
+use choir_supervisors::{CallError, SendError};
 
 use crate::error::StoreError;
 use crate::limits;
 use crate::store::Store;
 
-pub(crate) use committer::Committer;
+use actor::{CommitterMsg, Job};
 pub(crate) use keeper::Checked;
 pub(crate) use rows::{Said, settle};
 
@@ -78,8 +80,8 @@ pub(crate) struct Append {
     pub(crate) generation: u64,
     pub(crate) events: Vec<Checked>,
     pub(crate) bytes: usize,
-    pub(crate) reply: oneshot::Sender<Result<Ack, AppendError>>,
-    /// Whose work it is, for the trace: the committer has no span of its own.
+    pub(crate) reply: ReplyTo<Result<Ack, AppendError>>,
+    /// Whose work it is, for the trace: a commit serves several.
     pub(crate) span: tracing::Span,
 }
 
@@ -116,19 +118,23 @@ impl Store {
             }
             checked.push(event);
         }
-        let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
-        let append = Append { session, lease, generation, events: checked, bytes, reply, span };
-        let queued = tokio::time::timeout(limits::ENQUEUE_WITHIN, self.appends()?.send(append)).await;
-        match queued {
-            Err(_) => return Err(AppendError::Overloaded),
-            Ok(Err(_)) => return Err(AppendError::Database(StoreError::Closed)),
-            Ok(Ok(())) => {}
-        }
-        match tokio::time::timeout(limits::APPEND_WITHIN, answer).await {
-            Ok(Ok(result)) => result,
-            // The committer dropped the reply (it panicked or was closed) or is late: the commit may have happened.
-            Ok(Err(_)) | Err(_) => Err(AppendError::Database(StoreError::Unconfirmed)),
+        let append = |reply| {
+            let append = Append { session, lease, generation, events: checked, bytes, reply, span };
+            CommitterMsg(Job::Append(append))
+        };
+        match self.committer()?.call(limits::APPEND_WITHIN, append).await {
+            Ok(verdict) => verdict,
+            Err(CallError::Send(SendError::Full | SendError::Deadline)) => Err(AppendError::Overloaded),
+            // The committer's place is empty for a moment: it, or the supervisor above it, is being restarted.
+            Err(CallError::Send(SendError::Closed)) => {
+                let why = "what commits is being restarted";
+                Err(AppendError::Database(StoreError::Unavailable(why.into())))
+            }
+            // It died with this in hand, or is late: the commit may have happened.
+            Err(CallError::Unanswered | CallError::Deadline) => {
+                Err(AppendError::Database(StoreError::Unconfirmed))
+            }
         }
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::binaries::Binaries;
 use super::error::ClusterError;
@@ -15,6 +17,7 @@ use super::layout::Layout;
 use super::pidfile::{self, Postmaster};
 use super::process::{Ended, Patience, Process};
 use super::run_as::RunAs;
+use super::starting::{GivenUp, Starts, wanted};
 use super::{NAME, initdb};
 
 /// Longest time from start to the first accepted connection. After a power cut the server replays its log first.
@@ -44,13 +47,30 @@ pub struct ClusterConfig {
     pub template: Option<PathBuf>,
     /// How long stopping may take.
     pub patience: Patience,
+    starts: Starts,
 }
 
 impl ClusterConfig {
     /// The usual.
     #[must_use]
     pub fn new(binaries: Binaries, state: &Path) -> Self {
-        Self { binaries, state: state.to_owned(), template: None, patience: Patience::default() }
+        let (patience, starts) = (Patience::default(), Starts::default());
+        Self { binaries, state: state.to_owned(), template: None, patience, starts }
+    }
+
+    /// Waits until every start with this configuration (or a clone of it) is over, those too that were given up by
+    /// dropping the future of [`Cluster::start`]. Then no process is left of them.
+    pub async fn settled(&self) {
+        self.starts.settled().await;
+    }
+
+    /// What can be told of the disk under the cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::DiskFull`] where a server would not be started for want of room.
+    pub fn check_room(&self) -> Result<(), ClusterError> {
+        Layout::prepare(&self.state)?.check_room()
     }
 
     /// How to connect to the cluster, running or not: the socket's place follows from the state folder.
@@ -84,29 +104,57 @@ pub struct Cluster {
 
 impl Cluster {
     /// Brings the cluster up and returns when it accepts connections.
+    ///
+    /// Dropping the future gives the start up: what was begun is ended in order behind the caller's back, see
+    /// [`ClusterConfig::settled`].
     pub async fn start(config: &ClusterConfig) -> Result<Self, ClusterError> {
+        config.settled().await;
+        let (_wanted, given_up) = wanted();
+        let (done, started) = oneshot::channel();
+        let (entry, config) = (config.starts.enter(), config.clone());
+        let start = async move {
+            let result = Self::bring_up(&config, given_up).await;
+            if let Err(Ok(cluster)) = done.send(result) {
+                // It came up in the moment that nobody wanted it any more.
+                cluster.stop().await;
+            }
+            drop(entry);
+        };
+        tokio::spawn(start.in_current_span());
+        // Without an answer the runtime is going down.
+        started.await.unwrap_or(Err(ClusterError::GivenUp))
+    }
+
+    async fn bring_up(config: &ClusterConfig, mut given_up: GivenUp) -> Result<Self, ClusterError> {
         let layout = Layout::prepare(&config.state)?;
         let lock = layout.lock()?;
         if let Some(process) = adopt(&layout)? {
             let origin = Origin::Adopted;
             let (log_start, patience) = (log_end(&layout), config.patience);
             let mut cluster = Self { process, origin, layout, log_start, patience, _lock: lock };
-            match cluster.ready(Instant::now() + READY_WITHIN).await? {
+            match cluster.ready(Instant::now() + READY_WITHIN, &mut given_up).await? {
                 None => return Ok(cluster),
                 // It was on its way out: start it like any other.
-                Some(_) => return Self::start_stopped(config, cluster.layout, cluster._lock).await,
+                Some(_) => return Self::start_stopped(config, cluster.layout, cluster._lock, given_up).await,
             }
         }
-        Self::start_stopped(config, layout, lock).await
+        Self::start_stopped(config, layout, lock, given_up).await
     }
 
-    async fn start_stopped(config: &ClusterConfig, layout: Layout, lock: File) -> Result<Self, ClusterError> {
+    async fn start_stopped(
+        config: &ClusterConfig,
+        layout: Layout,
+        lock: File,
+        mut given_up: GivenUp,
+    ) -> Result<Self, ClusterError> {
         layout.check_room()?;
-        let run_as = RunAs::choose().await?;
+        let run_as = given_up.unless(RunAs::choose()).await??;
         run_as.give(&layout.root)?;
         run_as.give(&layout.sockets)?;
-        run_as.check_reach(&layout.root, &config.binaries.program("postgres")).await?;
-        let made = initdb::ensure(&layout, &config.binaries, run_as, config.template.as_deref()).await?;
+        let program = config.binaries.program("postgres");
+        given_up.unless(run_as.check_reach(&layout.root, &program)).await??;
+        let template = config.template.as_deref();
+        let made = initdb::ensure(&layout, &config.binaries, run_as, template, &mut given_up).await?;
         let origin = if made { Origin::Made } else { Origin::Started };
         let deadline = Instant::now() + READY_WITHIN;
         let retry_until = Instant::now() + RETRY_WITHIN;
@@ -114,19 +162,24 @@ impl Cluster {
         let (process, log_start) = spawn(&layout, &config.binaries, run_as)?;
         let mut cluster = Self { process, origin, layout, log_start, patience, _lock: lock };
         loop {
-            let Some(ended) = cluster.ready(deadline).await? else { return Ok(cluster) };
+            let Some(ended) = cluster.ready(deadline, &mut given_up).await? else { return Ok(cluster) };
             let said = cluster.said();
             if !(said.contains("is still in use") && Instant::now() < retry_until) {
                 tracing::warn!(how = ended.how, "the database server ended while it was starting");
                 return Err(initdb::explain("postgres", &said, &cluster.layout, cluster.layout.log.clone()));
             }
-            tokio::time::sleep(RETRY_AFTER).await;
+            given_up.unless(tokio::time::sleep(RETRY_AFTER)).await?;
             (cluster.process, cluster.log_start) = spawn(&cluster.layout, &config.binaries, run_as)?;
         }
     }
 
-    /// Waits until the server accepts connections to our database. Returns how it ended if it did instead.
-    async fn ready(&mut self, deadline: Instant) -> Result<Option<Ended>, ClusterError> {
+    /// Waits until the server accepts connections to our database. Returns how it ended if it did instead. Given up, it
+    /// stops the server first.
+    async fn ready(
+        &mut self,
+        deadline: Instant,
+        given_up: &mut GivenUp,
+    ) -> Result<Option<Ended>, ClusterError> {
         let options = self.options();
         loop {
             let knock = async {
@@ -141,6 +194,10 @@ impl Cluster {
             tokio::select! {
                 ended = self.process.ended() => return Ok(Some(ended)),
                 open = knock => if open { return Ok(None) },
+                () = given_up.wait() => {
+                    self.process.stop(self.patience).await;
+                    return Err(ClusterError::GivenUp);
+                }
                 () = tokio::time::sleep_until(deadline) => {
                     let seconds = READY_WITHIN.as_secs();
                     let log = self.layout.log.clone();

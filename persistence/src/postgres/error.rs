@@ -96,6 +96,9 @@ pub enum ClusterError {
         /// Where it said more.
         log: PathBuf,
     },
+    /// Nobody waits for the start any more, so it was undone.
+    #[error("the start of the database was given up")]
+    GivenUp,
     /// A URL that cannot be used.
     #[error("{setting} is not a usable Postgres URL (postgres://user@host/database): {why}")]
     BadUrl {

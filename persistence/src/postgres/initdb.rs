@@ -5,14 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::NAME;
 use super::binaries::Binaries;
 use super::error::ClusterError;
 use super::layout::{Layout, private_dir};
 use super::run_as::RunAs;
+use super::starting::GivenUp;
 
 /// Longest run of `initdb`: half a second on a quiet machine, far more where the disk is shared.
 const WITHIN: Duration = Duration::from_secs(120);
+
+/// Time that it and the servers it runs have to end when told to, before they are killed. A server that ends by itself
+/// gives its shared memory back.
+const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// Prefix of a cluster in the making.
 const UNFINISHED: &str = "data.new-";
@@ -23,6 +30,7 @@ pub(super) async fn ensure(
     binaries: &Binaries,
     run_as: RunAs,
     template: Option<&Path>,
+    given_up: &mut GivenUp,
 ) -> Result<bool, ClusterError> {
     remove_unfinished(layout)?;
     if layout.data.exists() {
@@ -35,7 +43,7 @@ pub(super) async fn ensure(
             copy(template, &unfinished)?;
             run_as.give_all(&unfinished)?;
         }
-        None => initdb(layout, binaries, run_as, &unfinished).await?,
+        None => initdb(layout, binaries, run_as, &unfinished, given_up).await?,
     }
     check_version(&unfinished, binaries)?;
     std::fs::rename(&unfinished, &layout.data).map_err(|e| ClusterError::file(&layout.data, &e))?;
@@ -74,6 +82,7 @@ async fn initdb(
     binaries: &Binaries,
     run_as: RunAs,
     unfinished: &Path,
+    given_up: &mut GivenUp,
 ) -> Result<(), ClusterError> {
     private_dir(unfinished)?;
     run_as.give(unfinished)?;
@@ -89,12 +98,37 @@ async fn initdb(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let slow =
-        || ClusterError::Slow { program: "initdb", seconds: WITHIN.as_secs(), log: layout.log.clone() };
-    let output = tokio::time::timeout(WITHIN, command.output())
-        .await
-        .map_err(|_| slow())?
-        .map_err(|e| ClusterError::file(&binaries.program("initdb"), &e))?;
+    let program = binaries.program("initdb");
+    let child = command.spawn().map_err(|e| ClusterError::file(&program, &e))?;
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let output = child.wait_with_output();
+    tokio::pin!(output);
+    let instead = tokio::select! {
+        biased;
+        output = &mut output => Ok(output.map_err(|e| ClusterError::file(&program, &e))?),
+        () = given_up.wait() => Err(ClusterError::GivenUp),
+        () = tokio::time::sleep(WITHIN) => {
+            Err(ClusterError::Slow { program: "initdb", seconds: WITHIN.as_secs(), log: layout.log.clone() })
+        }
+    };
+    let output = match instead {
+        Ok(output) => output,
+        Err(error) => {
+            // It is the leader of a group that holds the servers it runs.
+            for signal in [Signal::TERM, Signal::KILL] {
+                if let Some(group) = group {
+                    // Gone already is as good.
+                    let _ = kill_process_group(group, signal);
+                }
+                // Its output ends when all of them have ended.
+                if tokio::time::timeout(END_WITHIN, &mut output).await.is_ok() {
+                    break;
+                }
+            }
+            remove_unfinished(layout)?;
+            return Err(error);
+        }
+    };
     if output.status.success() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ const LOG_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Room that must be free before a cluster is made or started, in MiB: a new cluster takes about 40, and a server that
 /// starts on a full disk fails in its recovery, with a far less clear message.
-pub(super) const FREE_MIB: u64 = 64;
+pub const FREE_MIB: u64 = 64;
 
 /// Where everything is.
 #[derive(Debug, Clone)]

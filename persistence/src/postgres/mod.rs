@@ -15,11 +15,13 @@ mod pidfile;
 mod process;
 mod run_as;
 mod source;
+mod starting;
 
 pub use actor::{PostgresMsg, PostgresStatus, child_spec};
 pub use binaries::{Binaries, FETCHED, POSTGRES_BIN_VAR};
 pub use cluster::{Cluster, ClusterConfig, Origin};
 pub use error::ClusterError;
+pub use layout::FREE_MIB;
 pub use process::{Ended, Patience};
 pub use source::{DATABASE_URL_VAR, Source};
 

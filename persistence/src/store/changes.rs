@@ -34,12 +34,13 @@ pub enum ChangeKind {
 
 /// A subscription, from [`crate::Store::changes`].
 #[derive(Debug)]
-pub struct Changes(pub(crate) broadcast::Receiver<Change>);
+pub struct Changes(pub(crate) broadcast::Receiver<Option<Change>>);
 
 /// Why there is no next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChangesError {
-    /// The subscriber was too slow; look at the tables, then go on.
+    /// At least so many were not told: the subscriber was too slow, or the committer died after a commit and before it
+    /// could tell. Look at the tables, then go on.
     #[error("{0} changes were missed: look at the tables")]
     Missed(u64),
     /// The store is closed.
@@ -50,9 +51,10 @@ pub enum ChangesError {
 impl Changes {
     /// The next change.
     pub async fn next(&mut self) -> Result<Change, ChangesError> {
-        self.0.recv().await.map_err(|error| match error {
-            broadcast::error::RecvError::Lagged(missed) => ChangesError::Missed(missed),
-            broadcast::error::RecvError::Closed => ChangesError::Closed,
-        })
+        match self.0.recv().await {
+            Ok(change) => change.ok_or(ChangesError::Missed(1)),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Err(ChangesError::Missed(missed)),
+            Err(broadcast::error::RecvError::Closed) => Err(ChangesError::Closed),
+        }
     }
 }

@@ -19,11 +19,17 @@ const RETRY: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     options: PgConnectOptions,
+    key: i64,
 }
 
 impl Claim {
     pub(crate) const fn new(options: PgConnectOptions) -> Self {
-        Self { options }
+        Self::with_key(options, KEY)
+    }
+
+    /// A claim of another writer of the same database.
+    pub(crate) const fn with_key(options: PgConnectOptions, key: i64) -> Self {
+        Self { options, key }
     }
 
     pub(crate) const fn options(&self) -> &PgConnectOptions {
@@ -33,8 +39,10 @@ impl Claim {
     /// One try; [`StoreError::InUse`] when somebody holds the claim.
     pub(crate) async fn connect(&self) -> Result<PgConnection, StoreError> {
         let mut connection = connect(&self.options).await?;
-        let (held,): (bool,) =
-            sqlx::query_as("SELECT pg_try_advisory_lock($1)").bind(KEY).fetch_one(&mut connection).await?;
+        let (held,): (bool,) = sqlx::query_as("SELECT pg_try_advisory_lock($1)")
+            .bind(self.key)
+            .fetch_one(&mut connection)
+            .await?;
         if held {
             return Ok(connection);
         }

@@ -19,9 +19,20 @@ pub(crate) async fn migrate(options: &PgConnectOptions) -> Result<(), StoreError
     result
 }
 
+fn migrator() -> Migrator {
+    sqlx::migrate!("./migrations")
+}
+
+/// The numbers of the migrations of this version, rising.
+pub(super) fn known() -> Vec<i64> {
+    let mut known: Vec<i64> = migrator().iter().map(|m| m.version).collect();
+    known.sort_unstable();
+    known
+}
+
 async fn run(connection: &mut PgConnection) -> Result<(), StoreError> {
     extension(connection).await?;
-    let mut migrator: Migrator = sqlx::migrate!("./migrations");
+    let mut migrator = migrator();
     migrator.create_schema("choir_control");
     migrator.dangerous_set_table_name(TABLE);
     // A migration may rewrite a large table; the server's deadline for ordinary statements is not for it.

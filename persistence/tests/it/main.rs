@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
+mod chap;
+mod chap_postgres;
 mod cluster;
+mod committer;
 mod full_disk;
 mod journal;
 mod log;

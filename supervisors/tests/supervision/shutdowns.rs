@@ -68,6 +68,35 @@ async fn a_brutal_shutdown_does_not_wait_for_anything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_that_is_called_off_is_undone_in_reverse_order() {
+    let kit = Kit::default();
+    let (_, slot) = mailbox::<Msg>("slow", ROOMY);
+    let (begun, beginning) = tokio::sync::watch::channel(false);
+    let slow = ChildSpec::worker(slot, move |_| {
+        begun.send_replace(true);
+        std::future::pending::<Result<Quiet, Failure>>()
+    });
+    let inner = SupervisorSpec::new("inner", Strategy::OneForOne).child(kit.probe("b").1).child(slow);
+    let spec = SupervisorSpec::new("top", Strategy::OneForOne)
+        .child(kit.probe("a").1)
+        .child(ChildSpec::supervisor(inner))
+        .child(kit.probe("never").1);
+    let mut beginning = beginning;
+    let stop = async { drop(beginning.wait_for(|begun| *begun).await) };
+    assert!(Tree::start_unless(spec, stop).await.unwrap().is_none());
+    assert_eq!(kit.log.all(), ["a+1", "b+1", "b~1", "b-1", "a~1", "a-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_not_called_off_is_like_any_other() {
+    let kit = Kit::default();
+    let spec = SupervisorSpec::new("top", Strategy::OneForOne).child(kit.probe("a").1);
+    let tree = Tree::start_unless(spec, std::future::pending()).await.unwrap().unwrap();
+    end(tree).await;
+    assert_eq!(kit.log.all(), ["a+1", "a~1", "a-1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_during_a_restarting_childs_start_gives_the_start_up() {
     let kit = Kit::default();
     let (_, slot) = mailbox::<Msg>("slow", ROOMY);

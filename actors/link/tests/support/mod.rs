@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use choir_link::{
-    CloseReason, ConnectError, LinkEvent, LinkLimits, LinkSecret, LinkSpec, Links, ListenAt, Listener,
-    PeerInfo, Target, Uplink, connect_with,
+    Certificate, CloseReason, ConnectError, LinkEvent, LinkLimits, LinkSecret, LinkSpec, Links, ListenAt,
+    Listener, PeerInfo, Target, Uplink, connect_with,
 };
 use choir_messages::id::{LeaseId, MessageId, RequestId, SessionId};
 use choir_messages::secret::Secret;
@@ -118,25 +118,10 @@ pub enum Carrier {
     Tls,
 }
 
-/// Certificate and trust for `localhost`, made for one test.
-pub fn tls() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let server = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    (Arc::new(server), Arc::new(client))
+/// A certificate made for one test.
+pub fn certificate() -> Certificate {
+    let made = rcgen::generate_simple_self_signed(vec!["choird".to_owned()]).unwrap();
+    Certificate::new(made.cert.der(), &made.signing_key.serialize_der()).unwrap()
 }
 
 /// One session of a host.
@@ -165,10 +150,11 @@ impl Place {
         let session = SessionId::fresh();
         let secret = LinkSecret::fresh().unwrap();
         let path = folder.path().join("run/link.sock");
-        let (server, client) = tls();
+        let certificate = certificate();
+        let digest = certificate.digest();
         let at = match carrier {
             Carrier::Unix => ListenAt::Unix(path.clone()),
-            Carrier::Tls => ListenAt::Tcp { addr: ([127, 0, 0, 1], 0).into(), tls: server },
+            Carrier::Tls => ListenAt::Tcp { addr: ([127, 0, 0, 1], 0).into(), certificate },
         };
         let spec = LinkSpec { session, secret: secret.clone(), at, limits: limits.clone() };
         let host = Arc::new(Host::default());
@@ -176,7 +162,7 @@ impl Place {
         let listener = links.listen(spec, Arc::new(Verbs(host.clone())), sender).await.unwrap();
         let target = match listener.addr() {
             None => Target::Unix(path),
-            Some(addr) => Target::Tcp { addr, name: "localhost".try_into().unwrap(), tls: client },
+            Some(addr) => Target::Tcp { addr, certificate: digest },
         };
         Self { listener: Some(listener), target, secret, session, host, events, limits, _folder: folder }
     }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 use choir_messages::id::ModelCallId;
+use choir_messages::json;
 use choir_messages::limits::{MODEL_TEXT_BYTES, TOOL_CALLS_PER_ANSWER, TOOL_INPUT_BYTES};
 use choir_messages::model::{ModelAnswer, ModelFailure, Usage};
 use choir_messages::tool::ToolCall;
@@ -46,6 +47,9 @@ pub enum Parsed {
 /// Reads one body.
 #[must_use]
 pub fn parse(body: &[u8], reading: &Reading<'_>) -> Parsed {
+    if json::memory(body) > limits::ANSWER_MEMORY {
+        return Parsed::Failure(malformed("it has more values than an answer can have"));
+    }
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         // serde_json's text names a position, never the content.

@@ -175,6 +175,13 @@ fn an_answer_past_a_bound_is_too_large() {
 }
 
 #[test]
+fn a_body_of_many_small_objects_is_refused_before_it_is_read() {
+    let mut body = message(json!({ "content": "x" }));
+    body["extra"] = json!(vec![json!({ "": 0 }); 100_000]);
+    assert!(matches!(refused(&body), ModelFailure::Malformed { .. }));
+}
+
+#[test]
 fn an_error_inside_a_good_response_stands_for_its_status() {
     for (error, status) in [
         (json!({ "code": 429, "message": "slow down" }), 429),

@@ -76,7 +76,8 @@ pub struct UplinkActor {
 /// The uplink's place in the tree.
 #[must_use]
 pub fn child_spec(slot: Slot<UplinkMsg>, deps: UplinkDeps) -> ChildSpec {
-    ChildSpec::worker(slot, move |_| {
+    ChildSpec::worker(slot, move |cx| {
+        let restarted = cx.previous().is_some();
         let actor = UplinkActor {
             deps: deps.clone(),
             state: State::Down,
@@ -88,7 +89,13 @@ pub fn child_spec(slot: Slot<UplinkMsg>, deps: UplinkDeps) -> ChildSpec {
             current: None,
             fetching: false,
         };
-        async move { Ok::<_, Failure>(actor) }
+        async move {
+            if restarted {
+                // It still has the link of the incarnation before. Until that is let go, the host refuses another.
+                actor.deps.replicator.send(ReplicatorMsg::Link(LinkState::Down)).await?;
+            }
+            Ok::<_, Failure>(actor)
+        }
     })
 }
 
@@ -119,7 +126,8 @@ impl Actor for UplinkActor {
                 };
                 let (control, envelope) = (Arc::clone(control), self.deps.identity.envelope(request));
                 let deadline = Duration::from_millis(deadline_ms);
-                tokio::spawn(async move { reply.send(control.call(envelope, deadline).await) });
+                let carry = async move { reply.send(control.call(envelope, deadline).await) };
+                Self::carry(carry, cx);
             }
             UplinkMsg::Connected { attempt, result } if attempt == self.attempt => match result {
                 Ok(control) => {
@@ -144,6 +152,7 @@ impl Actor for UplinkActor {
             }
             UplinkMsg::Connected { .. } | UplinkMsg::Greeted { .. } | UplinkMsg::Lost { .. } => {}
             UplinkMsg::Retry => self.connect(cx)?,
+            UplinkMsg::Carried => {}
             UplinkMsg::ConfigChanged { version } => self.fetch(version, cx)?,
             UplinkMsg::Fetched { result } => {
                 self.fetching = false;
@@ -162,13 +171,14 @@ impl Actor for UplinkActor {
                 };
                 let (control, envelope) =
                     (Arc::clone(control), self.deps.identity.envelope(Request::GetSecrets { names }));
-                tokio::spawn(async move {
+                let carry = async move {
                     reply.send(match control.call(envelope, HELLO_ANSWER).await {
                         Ok(Reply::Secrets { values }) => Ok(values),
                         Ok(_) => Err(LinkError::Malformed),
                         Err(error) => Err(error),
                     });
-                });
+                };
+                Self::carry(carry, cx);
             }
             UplinkMsg::End(end) => self.end(end),
             UplinkMsg::Attach => self.tell_replicator().await?,
@@ -179,6 +189,14 @@ impl Actor for UplinkActor {
 }
 
 impl UplinkActor {
+    /// Carries somebody's call. It belongs to this incarnation, so that nothing holds the link of one that ended; its
+    /// asker's port is dropped then, which tells.
+    fn carry(call: impl Future<Output = ()> + Send + 'static, cx: &mut Context<UplinkMsg>) {
+        if let Err(error) = cx.pipe_to_self(call, |()| UplinkMsg::Carried) {
+            tracing::warn!(%error, "a call is not carried over the link");
+        }
+    }
+
     fn connect(&mut self, cx: &mut Context<UplinkMsg>) -> Result<(), Failure> {
         self.attempt += 1;
         let attempt = self.attempt;

@@ -116,6 +116,22 @@ fn a_stop_asks_then_kills_then_closes_and_forgets_the_wish() {
 }
 
 #[test]
+fn a_choird_that_ends_does_not_wait_for_a_database_that_is_away() {
+    let mut core = up();
+    core.step(Input::Quit, Now::ZERO);
+    core.step(Input::Gone { attempt: 1, how: "exit 0".into() }, Now::ZERO);
+    assert_eq!(core.phase(), Phase::Closing);
+    core.step(Input::CloseFailed { reason: "away".into() }, Now::ZERO);
+    assert_eq!(core.phase(), Phase::Stopped);
+    // A stopped agent waits for it: somebody else may want its resources.
+    let mut core = up();
+    core.step(Input::Stop, Now::ZERO);
+    core.step(Input::Gone { attempt: 1, how: "exit 0".into() }, Now::ZERO);
+    core.step(Input::CloseFailed { reason: "away".into() }, Now::ZERO);
+    assert_eq!(core.phase(), Phase::Closing);
+}
+
+#[test]
 fn a_restart_comes_back_without_a_wait_and_a_second_start_changes_nothing() {
     let mut core = up();
     assert_eq!(core.step(Input::Start { fresh: true }, Now::ZERO), [Action::Remember { wanted: true }]);

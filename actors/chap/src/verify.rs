@@ -1,0 +1,704 @@
+//! Offline verification of an exported log. The file is lines of JSON: a header, one entry a line as `audit.read` gives
+//! them out, optionally facts about tasks, and a trailer with the count and the head. Nothing but the file is needed and
+//! nothing of it is kept: the chain is replayed, the order of entries is checked, and signatures are checked with the keys
+//! that the log itself introduces, as they were valid when each entry arrived. What cannot be checked is said, with the
+//! reason.
+
+use std::collections::BTreeMap;
+
+use choir_messages::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::evidence::{self, GENESIS};
+use crate::model::{Key, Task};
+use crate::params::Params;
+use crate::{canonical, json as reader, moment, signature};
+
+/// What the first line says the file is.
+pub const FORMAT: &str = "choir-workspace-log/1";
+
+/// Longest line read, in bytes: a call of the largest size, escaped throughout, with room to spare.
+pub const LINE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Faults told one by one; the counts go on.
+pub const FAULTS_TOLD: usize = 1_000;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: String,
+    /// The workspace.
+    pub workspace: String,
+    /// When it was written, RFC 3339.
+    pub exported_at: String,
+    /// The first entry in the file; 0 for a whole log.
+    pub first_seq: u64,
+    /// Whether the Coordinator took signed calls only: a signature that does not hold is then a fault of the log.
+    #[serde(default)]
+    pub signatures_required: bool,
+}
+
+/// The last line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trailer {
+    /// Entries in the file.
+    pub entries: u64,
+    /// The chain's head after the last one; none for an unchained log.
+    pub head: Option<String>,
+}
+
+/// What is known of a task beside the log, which never says which task a creation made. Not covered by the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFacts {
+    /// Its id.
+    pub id: String,
+    /// What sort of work.
+    pub kind: String,
+    /// `shadow`, `trial` or `production`.
+    pub mode: String,
+    /// Who does it.
+    pub assignee: String,
+    /// When it was created, RFC 3339.
+    pub created_at: String,
+}
+
+impl From<&Task> for TaskFacts {
+    fn from(task: &Task) -> Self {
+        Self {
+            id: task.id.clone(),
+            kind: task.kind.clone(),
+            mode: task.mode.as_str().to_owned(),
+            assignee: task.assignee.clone(),
+            created_at: task.created_at.to_string(),
+        }
+    }
+}
+
+/// The line of a header, without its line break. Entries are [`crate::entry_to_wire`].
+#[must_use]
+pub fn header_line(header: &Header) -> String {
+    json!(header).to_string()
+}
+
+/// The line of a task's facts.
+#[must_use]
+pub fn task_line(task: &TaskFacts) -> String {
+    json!({"task": task}).to_string()
+}
+
+/// The line of a trailer.
+#[must_use]
+pub fn trailer_line(trailer: &Trailer) -> String {
+    json!({"trailer": trailer}).to_string()
+}
+
+/// The file is not what it should be, so that nothing more can be read of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotALog {
+    /// The first line is no header.
+    #[error(
+        "line 1 is no header of \"{FORMAT}\"; export the log with: choirctl workspace-log export <workspace>"
+    )]
+    Header,
+    /// A line is too long.
+    #[error("line {0} is longer than {LINE_BYTES} bytes")]
+    TooLong(u64),
+    /// A line is neither an entry, a task nor the trailer.
+    #[error("line {0} is neither an entry, a task nor the trailer")]
+    Line(u64),
+    /// Something follows the trailer.
+    #[error("line {0} follows the trailer")]
+    AfterTrailer(u64),
+}
+
+/// What one line of the file is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// The header.
+    Header(Header),
+    /// An entry.
+    Entry(Box<LogEntry>),
+    /// Facts of a task.
+    Task(TaskFacts),
+    /// The trailer.
+    Trailer(Trailer),
+}
+
+/// An entry as the file has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogEntry {
+    /// Its place.
+    pub seq: u64,
+    /// When it arrived, as written.
+    pub arrived: String,
+    /// The code it was refused with, if it was.
+    pub refused: Option<i64>,
+    /// The call.
+    pub call: Map<String, Value>,
+    /// The head before it.
+    pub prev_hash: Option<String>,
+    /// Its receipt, if it has one.
+    pub receipt: Option<String>,
+    /// The entry that redacted it: its content is withheld, and `call` is empty.
+    pub redacted_by: Option<u64>,
+    /// It is neither an accepted call, a refused one with its outcome, nor a redacted entry.
+    pub malformed: bool,
+}
+
+impl LogEntry {
+    /// The canonical text that the chain's link covers; none if it has no such form.
+    #[must_use]
+    pub fn record(&self) -> Option<String> {
+        let call = canonical::object_text(&self.call).ok()?;
+        Some(match self.refused {
+            Some(code) => evidence::refusal_record(&call, code),
+            None => call,
+        })
+    }
+
+    /// Its method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.call.get("method").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Its params.
+    #[must_use]
+    pub fn params(&self) -> Params<'_> {
+        Params::of(self.call.get("params").and_then(Value::as_object))
+    }
+
+    fn read(mut line: Map<String, Value>) -> Option<Self> {
+        let seq = line.get("seq")?.as_u64()?;
+        let arrived = line.get("arrived")?.as_str()?.to_owned();
+        let text =
+            |line: &Map<String, Value>, name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (prev_hash, receipt) = (text(&line, "prev_hash"), text(&line, "receipt"));
+        let outcome = line.remove("outcome");
+        let (envelope, request) = (line.remove("envelope"), line.remove("request"));
+        let code = outcome.as_ref().and_then(|outcome| outcome.get("code")).and_then(Value::as_i64);
+        let known = code.is_some()
+            && outcome.as_ref().and_then(Value::as_object).is_some_and(|outcome| {
+                outcome.len() == 2 && outcome.get("status").and_then(Value::as_str) == Some("refused")
+            });
+        if let Some(redacted) = line.get("redacted") {
+            let redacted_by = redacted.get("by_seq").and_then(Value::as_u64).filter(|by| *by > seq);
+            let bare = envelope.is_none() && request.is_none() && (known || outcome.is_none());
+            let malformed = !(bare && redacted_by.is_some());
+            return Some(Self {
+                seq,
+                arrived,
+                refused: code,
+                call: Map::new(),
+                prev_hash,
+                receipt,
+                redacted_by,
+                malformed,
+            });
+        }
+        let (call, refused, fits) = match (envelope, request, outcome) {
+            (Some(Value::Object(call)), None, None) => (call, None, true),
+            (None, Some(Value::Object(call)), Some(_)) => (call, code, known),
+            _ => (Map::new(), None, false),
+        };
+        let is_call = call.get("jsonrpc").and_then(Value::as_str) == Some("2.0")
+            && call.get("method").is_some_and(Value::is_string);
+        let malformed = !(fits && is_call);
+        Some(Self { seq, arrived, refused, call, prev_hash, receipt, redacted_by: None, malformed })
+    }
+}
+
+/// Reads one line; `number` counts from 1.
+pub fn read_line(text: &str, number: u64) -> Result<Line, NotALog> {
+    if text.len() > LINE_BYTES {
+        return Err(NotALog::TooLong(number));
+    }
+    let parsed = reader::parse(text.as_bytes()).map_err(|_| NotALog::Line(number))?;
+    let Value::Object(mut line) = parsed.value else { return Err(NotALog::Line(number)) };
+    if parsed.lone_surrogate || parsed.not_finite {
+        return Err(NotALog::Line(number));
+    }
+    if line.contains_key("seq") {
+        return LogEntry::read(line).map(|entry| Line::Entry(Box::new(entry))).ok_or(NotALog::Line(number));
+    }
+    if let Some(task) = line.remove("task") {
+        return serde_json::from_value(task).map(Line::Task).map_err(|_| NotALog::Line(number));
+    }
+    if let Some(trailer) = line.remove("trailer") {
+        return serde_json::from_value(trailer).map(Line::Trailer).map_err(|_| NotALog::Line(number));
+    }
+    match serde_json::from_value::<Header>(Value::Object(line)) {
+        Ok(header) if header.format == FORMAT => Ok(Line::Header(header)),
+        _ => Err(if number == 1 { NotALog::Header } else { NotALog::Line(number) }),
+    }
+}
+
+/// The outcome in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything in the file holds, and everything that could be checked was.
+    Verified,
+    /// Nothing is wrong with what was checked, and something could not be: `notes` say what.
+    Incomplete,
+    /// Something is wrong: `faults` say what.
+    Broken,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// The entry, where it is one.
+    pub seq: Option<u64>,
+    /// One sentence.
+    pub what: String,
+}
+
+/// What was checked of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ChainReport {
+    /// Entries whose link was checked.
+    pub checked: u64,
+    /// Entries before the chain began, which nothing protects.
+    pub unchecked: u64,
+    /// The first checked entry.
+    pub from_seq: Option<u64>,
+    /// The head that the entries come to.
+    pub head: Option<String>,
+}
+
+/// What was checked of the signatures.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SignatureReport {
+    /// Entries that carry one.
+    pub signed: u64,
+    /// Those that hold, with a key that was valid when the entry arrived.
+    pub good: u64,
+    /// Those that do not hold.
+    pub bad: u64,
+    /// Those that could not be checked, by reason.
+    pub unchecked: BTreeMap<String, u64>,
+}
+
+/// What was checked of the receipts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReceiptReport {
+    /// Entries that carry one.
+    pub present: u64,
+    /// Those that hold.
+    pub good: u64,
+    /// Those that do not.
+    pub bad: u64,
+}
+
+/// What a file turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// In one word.
+    pub verdict: Verdict,
+    /// The workspace.
+    pub workspace: String,
+    /// Entries in the file.
+    pub entries: u64,
+    /// Refused calls among them.
+    pub refused: u64,
+    /// Redacted entries among them.
+    pub redacted: u64,
+    /// The chain.
+    pub chain: ChainReport,
+    /// The signatures.
+    pub signatures: SignatureReport,
+    /// The receipts.
+    pub receipts: ReceiptReport,
+    /// What is wrong, at most [`FAULTS_TOLD`] of it.
+    pub faults: Vec<Fault>,
+    /// All that is wrong, counted.
+    pub fault_count: u64,
+    /// What could not be checked, and why.
+    pub notes: Vec<String>,
+}
+
+/// Judges an entry's receipt: given the entry's place, its record's canonical text and the receipt.
+pub type ReceiptCheck<'h> = Box<dyn FnMut(u64, &str, &str) -> Result<(), String> + 'h>;
+
+/// A verification under way. Hand it every line, then ask for the report.
+pub struct Verifier<'h> {
+    receipts: Option<ReceiptCheck<'h>>,
+    header: Option<Header>,
+    trailer: Option<Trailer>,
+    lines: u64,
+    next_seq: u64,
+    running: Option<String>,
+    last_arrival: Option<Timestamp>,
+    members: BTreeMap<String, Vec<Key>>,
+    attested: std::collections::BTreeSet<String>,
+    clock_went_back: u64,
+    tasks: u64,
+    /// Redacted entries whose redaction has not been seen yet, by the entry that is to be it.
+    withheld: BTreeMap<u64, u64>,
+    report: Report,
+}
+
+impl<'h> Verifier<'h> {
+    /// A verification; `receipts` judges receipts, which are otherwise counted and not checked.
+    #[must_use]
+    pub fn new(receipts: Option<ReceiptCheck<'h>>) -> Self {
+        let report = Report {
+            verdict: Verdict::Incomplete,
+            workspace: String::new(),
+            entries: 0,
+            refused: 0,
+            redacted: 0,
+            chain: ChainReport::default(),
+            signatures: SignatureReport::default(),
+            receipts: ReceiptReport::default(),
+            faults: Vec::new(),
+            fault_count: 0,
+            notes: Vec::new(),
+        };
+        Self {
+            receipts,
+            header: None,
+            trailer: None,
+            lines: 0,
+            next_seq: 0,
+            running: None,
+            last_arrival: None,
+            members: BTreeMap::new(),
+            attested: std::collections::BTreeSet::new(),
+            clock_went_back: 0,
+            tasks: 0,
+            withheld: BTreeMap::new(),
+            report,
+        }
+    }
+
+    /// Takes the next line, without its line break.
+    pub fn line(&mut self, text: &str) -> Result<(), NotALog> {
+        self.lines += 1;
+        if self.trailer.is_some() {
+            return Err(NotALog::AfterTrailer(self.lines));
+        }
+        match (read_line(text, self.lines)?, self.lines) {
+            (Line::Header(header), 1) => {
+                self.next_seq = header.first_seq;
+                self.report.workspace.clone_from(&header.workspace);
+                self.header = Some(header);
+            }
+            (_, 1) => return Err(NotALog::Header),
+            (Line::Header(_), number) => return Err(NotALog::Line(number)),
+            (Line::Entry(entry), _) => self.entry(&entry),
+            (Line::Task(_), _) => self.tasks += 1,
+            (Line::Trailer(trailer), _) => self.trailer = Some(trailer),
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, seq: Option<u64>, what: impl Into<String>) {
+        self.report.fault_count += 1;
+        if self.report.faults.len() < FAULTS_TOLD {
+            self.report.faults.push(Fault { seq, what: what.into() });
+        }
+    }
+
+    fn entry(&mut self, entry: &LogEntry) {
+        let seq = entry.seq;
+        if seq != self.next_seq {
+            self.fault(Some(seq), format!("entry {} is expected here", self.next_seq));
+        }
+        self.next_seq = seq.saturating_add(1);
+        self.report.entries += 1;
+        self.report.refused += u64::from(entry.refused.is_some());
+        let arrived = moment::parse(&entry.arrived);
+        match arrived {
+            None => self.fault(Some(seq), "its time of arrival is no RFC 3339 time"),
+            Some(at) => {
+                self.clock_went_back += u64::from(self.last_arrival.is_some_and(|last| at < last));
+                self.last_arrival = Some(at);
+            }
+        }
+        let redacted_by = entry.redacted_by.filter(|_| !entry.malformed);
+        let record = if entry.malformed || redacted_by.is_some() { None } else { entry.record() };
+        if let Some(by) = redacted_by {
+            self.report.redacted += 1;
+            if self.withheld.insert(by, seq).is_some() {
+                self.fault(Some(seq), format!("entry {by} is said to redact another entry as well"));
+            }
+        } else if record.is_none() {
+            self.fault(Some(seq), "it is neither an accepted call nor a refused one with its outcome");
+        }
+        self.link(entry, record.as_deref());
+        let Some(record) = record else { return };
+        if let Some(receipt) = &entry.receipt {
+            self.receipt(seq, &record, receipt);
+        }
+        let arrived = arrived.unwrap_or(Timestamp::from_millis(0));
+        if entry.call.contains_key("sig") {
+            self.signature(entry, arrived);
+        }
+        if entry.refused.is_none() {
+            self.learn(entry, arrived);
+        }
+        self.redaction(entry);
+    }
+
+    /// What is withheld must be withheld by an accepted redaction of it that stands on the log itself.
+    fn redaction(&mut self, entry: &LogEntry) {
+        let Some(seq) = self.withheld.remove(&entry.seq) else { return };
+        let names = entry.params().count("seq") == Some(seq);
+        if entry.refused.is_some() || entry.method() != "audit.redact" || !names {
+            self.fault(Some(seq), format!("it is withheld, and entry {} is no redaction of it", entry.seq));
+        }
+    }
+
+    fn link(&mut self, entry: &LogEntry, record: Option<&str>) {
+        let chained = self.report.chain.from_seq.is_some();
+        let expected = match (&entry.prev_hash, &self.running) {
+            (None, _) if !chained => {
+                self.report.chain.unchecked += 1;
+                return;
+            }
+            (None, running) => {
+                let running = running.clone();
+                self.fault(Some(entry.seq), "it has no prev_hash, and those before it do");
+                running
+            }
+            // A chain begins at zeros, wherever in the log; a part of a log begins with what it says itself.
+            (Some(stored), _) if !chained => {
+                let whole = self.header.as_ref().is_none_or(|header| header.first_seq == 0);
+                if whole && stored != GENESIS {
+                    self.fault(Some(entry.seq), "the chain does not begin at zeros");
+                }
+                self.report.chain.from_seq = Some(entry.seq);
+                Some(stored.clone())
+            }
+            (Some(stored), Some(running)) => {
+                let fits = stored == running;
+                let stored = stored.clone();
+                if !fits {
+                    self.fault(Some(entry.seq), "its prev_hash is not what the entries before it come to");
+                }
+                Some(stored)
+            }
+            // After an entry that cannot be read the next link is taken as it stands.
+            (Some(stored), None) => Some(stored.clone()),
+        };
+        self.report.chain.checked += 1;
+        self.running = match (record, expected) {
+            (Some(record), Some(expected)) => Some(evidence::link(record, &expected)),
+            _ => None,
+        };
+    }
+
+    fn receipt(&mut self, seq: u64, record: &str, receipt: &str) {
+        self.report.receipts.present += 1;
+        let Some(check) = &mut self.receipts else { return };
+        match check(seq, record, receipt) {
+            Ok(()) => self.report.receipts.good += 1,
+            Err(why) => {
+                self.report.receipts.bad += 1;
+                self.fault(Some(seq), format!("its receipt does not hold: {why}"));
+            }
+        }
+    }
+
+    fn signature(&mut self, entry: &LogEntry, arrived: Timestamp) {
+        self.report.signatures.signed += 1;
+        match self.judge_signature(entry, arrived) {
+            Ok(true) => self.report.signatures.good += 1,
+            Ok(false) => {
+                self.report.signatures.bad += 1;
+                if self.header.as_ref().is_some_and(|header| header.signatures_required) {
+                    self.fault(Some(entry.seq), "its signature does not hold");
+                }
+            }
+            Err(why) => *self.report.signatures.unchecked.entry(why.to_owned()).or_default() += 1,
+        }
+    }
+
+    /// Whether the signature holds; or why that cannot be said.
+    fn judge_signature(&self, entry: &LogEntry, arrived: Timestamp) -> Result<bool, &'static str> {
+        let Some(tag) = entry.call.get("sig").and_then(Value::as_str).and_then(signature::tag) else {
+            return Ok(false);
+        };
+        let params = entry.params();
+        let Some(from) = params.text("from") else { return Ok(false) };
+        let joining = entry.method() == "participant.join";
+        if joining && shows_a_token(&params) {
+            return Err(
+                "the log keeps the digest of a token or presentation in the place of what was signed",
+            );
+        }
+        // Who joins signs with a key that the same call introduces.
+        let own = if joining { introduced(&params, arrived) } else { Vec::new() };
+        let Some(keys) = self.members.get(from).or(joining.then_some(&own)) else {
+            return Err("the file does not show its sender joining");
+        };
+        let stated = params.text("ts").or_else(|| entry.call.get("ts").and_then(Value::as_str));
+        let Some(at) = stated.map_or(Some(arrived), moment::parse) else { return Ok(false) };
+        let ended = |key: &Key| {
+            key.revoked_at.is_some_and(|end| arrived >= end)
+                || key.valid_until.is_some_and(|end| arrived >= end)
+        };
+        let mut named = keys.iter().filter(|key| key.kid == tag.kid).peekable();
+        if named.peek().is_none() && self.attested.contains(from) {
+            return Err("its key came with a token or presentation, of which the log keeps the digest only");
+        }
+        let Some(key) = named.find(|key| key.covers(at) && !ended(key)) else { return Ok(false) };
+        let mut unsigned = entry.call.clone();
+        unsigned.remove("sig");
+        let bytes = canonical::object_text(&unsigned).unwrap_or_default();
+        Ok(signature::holds(&key.jwk, tag.signature, bytes.as_bytes()))
+    }
+
+    /// Follows who has which keys.
+    fn learn(&mut self, entry: &LogEntry, arrived: Timestamp) {
+        let params = entry.params();
+        let Some(from) = params.text("from") else { return };
+        match entry.method() {
+            "participant.join" => {
+                if shows_a_token(&params) {
+                    self.attested.insert(from.to_owned());
+                }
+                if !self.members.contains_key(from) {
+                    self.members.insert(from.to_owned(), introduced(&params, arrived));
+                }
+            }
+            "participant.leave" => {
+                self.members.remove(from);
+            }
+            "workspace.evict" => {
+                for name in ["participant_uri", "target_uri", "uri"] {
+                    if let Some(uri) = params.text(name) {
+                        self.members.remove(uri);
+                    }
+                }
+            }
+            "participant.rotate_key" => {
+                let Some(keys) = self.members.get_mut(from) else { return };
+                if let Some(old) =
+                    keys.iter_mut().find(|key| Some(key.kid.as_str()) == params.text("old_kid"))
+                {
+                    old.valid_until = Some(arrived);
+                }
+                if let Some((jwk, kid)) =
+                    params.get("new_jwk").and_then(|jwk| Some((jwk, jwk.get("kid")?.as_str()?)))
+                {
+                    keys.push(Key::new(kid.to_owned(), jwk.clone(), arrived));
+                }
+            }
+            "participant.revoke_key" => {
+                let keys = params.text("target_uri").and_then(|uri| self.members.get_mut(uri));
+                let kid = params.text("kid");
+                if let Some(key) =
+                    keys.and_then(|keys| keys.iter_mut().find(|key| Some(key.kid.as_str()) == kid))
+                {
+                    key.revoked_at = Some(arrived);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The report, once all lines are in.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        match (self.header.is_some(), self.trailer.take()) {
+            (false, _) => self.fault(None, "the file has no header"),
+            (true, None) => self.fault(None, "the file has no trailer: it was cut short"),
+            (true, Some(trailer)) => {
+                if trailer.entries != self.report.entries {
+                    let told = trailer.entries;
+                    self.fault(
+                        None,
+                        format!("the trailer tells of {told} entries, the file has {}", self.report.entries),
+                    );
+                }
+                let came_to = self
+                    .running
+                    .clone()
+                    .or_else(|| trailer.head.clone().filter(|_| self.report.entries == 0));
+                let unreadable = self.report.chain.from_seq.is_some() && self.running.is_none();
+                if trailer.head != came_to && !unreadable {
+                    // An unchained log may have been given a head of zeros just before the export.
+                    let fresh =
+                        self.report.chain.from_seq.is_none() && trailer.head.as_deref() == Some(GENESIS);
+                    if !fresh {
+                        self.fault(None, "the trailer's head is not what the entries come to");
+                    }
+                }
+            }
+        }
+        self.report.chain.head = self.running.take();
+        self.notes();
+        self.report.verdict = match (self.report.fault_count, self.report.notes.is_empty()) {
+            (0, true) => Verdict::Verified,
+            (0, false) => Verdict::Incomplete,
+            _ => Verdict::Broken,
+        };
+        self.report
+    }
+
+    fn notes(&mut self) {
+        let mut notes = Vec::new();
+        let (chain, signatures, receipts) =
+            (&self.report.chain, &self.report.signatures, &self.report.receipts);
+        if let Some(first) = self.header.as_ref().map(|header| header.first_seq).filter(|first| *first > 0) {
+            notes.push(format!("the file begins at entry {first}; what is before it was not looked at"));
+        }
+        if chain.from_seq.is_none() && self.report.entries > 0 {
+            notes.push("the log is not chained: nothing shows whether an entry was altered".to_owned());
+        } else if chain.unchecked > 0 {
+            notes.push(format!("{} entries were written before the chain began", chain.unchecked));
+        }
+        if signatures.bad > 0 && self.header.as_ref().is_some_and(|header| !header.signatures_required) {
+            notes.push(format!(
+                "{} signatures do not hold; the Coordinator did not require signatures and stored them unchecked",
+                signatures.bad
+            ));
+        }
+        for (why, count) in &signatures.unchecked {
+            notes.push(format!("{count} signatures could not be checked: {why}"));
+        }
+        if self.report.redacted > 0 {
+            notes.push(format!(
+                "{} entries are redacted; the links that their content makes were taken as stored, and only the \
+                 Coordinator can check them, with audit.verify_chain",
+                self.report.redacted
+            ));
+        }
+        if !self.withheld.is_empty() {
+            notes.push(format!("{} redactions lie beyond the end of the file", self.withheld.len()));
+        }
+        if receipts.present > 0 && self.receipts.is_none() {
+            notes.push(format!("{} receipts were not checked: no log key was given", receipts.present));
+        }
+        if self.clock_went_back > 0 {
+            notes.push(format!(
+                "{} entries arrived before the one before them, by the clock",
+                self.clock_went_back
+            ));
+        }
+        self.report.notes = notes;
+    }
+}
+
+fn shows_a_token(params: &Params<'_>) -> bool {
+    params.get("oidc_token").is_some() || params.get("vc_presentation").is_some()
+}
+
+/// The keys a joining participant brings.
+fn introduced(params: &Params<'_>, arrived: Timestamp) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    let listed = params.object("jwks").and_then(|jwks| jwks.list("keys")).unwrap_or_default();
+    for jwk in listed {
+        if let Some(kid) = jwk.get("kid").and_then(Value::as_str).filter(|kid| !kid.is_empty())
+            && keys.iter().all(|key| key.kid != kid)
+        {
+            keys.push(Key::new(kid.to_owned(), jwk.clone(), arrived));
+        }
+    }
+    keys
+}

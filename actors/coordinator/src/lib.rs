@@ -1,0 +1,100 @@
+//! The CHAP Coordinator as actors: one supervised actor a workspace around the rules of `choir-chap`, over a store of
+//! `choir-persistence`. Transports and agents' sessions send it [`CoordinatorMsg`]; whoever assembles the tree calls
+//! [`spec`].
+//!
+//! What it promises:
+//!
+//! - An answer is given only once what it says is stored. Calls that wait together share a commit, within a workspace
+//!   and across workspaces.
+//! - Every call is answered, or its asker is told that nothing was done, or that nobody knows. A killed workspace actor
+//!   costs its callers a latency; it comes back from the store with nothing lost and nothing twice.
+//! - What has a deadline meets it: one alarm serves all workspaces, and what fell due while the Coordinator was down is
+//!   seen to when it is up.
+//! - Everything is bounded: live workspaces, queues, calls a participant may have under way, those who wait for notices.
+//!   Whoever is over a bound is told at once, and nothing was done.
+//!
+//! ```text
+//! coordinator                 one_for_one
+//! ├─ inboxes                  who waits for notices
+//! ├─ pen                      stores, then answers
+//! ├─ timers                   the earliest deadline
+//! ├─ floor                    rest_for_one
+//! │   ├─ dispatcher           which workspace has which actor; quotas; verifying what is presented
+//! │   └─ workspaces           dynamic: one actor a live workspace
+//! └─ router                   reads calls
+//! ```
+
+mod alarm;
+mod dispatcher;
+mod gauge;
+mod inboxes;
+mod job;
+pub mod limits;
+mod pen;
+mod rates;
+mod router;
+mod settings;
+mod timers;
+mod workspace;
+
+pub use settings::{Attest, Clock, HookFuture, Hooks, Presentation, Quota, Settings};
+
+use std::sync::Arc;
+
+use choir_messages::mail::CoordinatorMsg;
+use choir_persistence::chap::ChapStore;
+use choir_supervisors::{Address, ChildSpec, DynamicSpec, Intensity, Strategy, SupervisorSpec, mailbox};
+
+use dispatcher::Deps;
+use workspace::Surroundings;
+
+/// The Coordinator over a store: its tree, named `coordinator`, and the address of its mailbox. The address may be given
+/// away before the tree runs; what is sent early waits.
+///
+/// Without a verifier in the hooks no tokens and no presentations are looked at, whatever the settings say.
+#[must_use]
+pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSpec, Address<CoordinatorMsg>) {
+    let mut settings = settings;
+    settings.rules.verify_oidc &= hooks.attest.is_some();
+    settings.rules.verify_vc &= hooks.attest.is_some();
+    let rules = Arc::new(settings.rules.clone());
+
+    let (inboxes, inboxes_slot) = mailbox("inboxes", inboxes::MAILBOX);
+    let (pen, pen_slot) = mailbox("pen", pen::MAILBOX);
+    let (timers, timers_slot) = mailbox("timers", timers::MAILBOX);
+    let (dispatcher, dispatcher_slot) = mailbox("dispatcher", dispatcher::MAILBOX);
+    let (router, router_slot) = mailbox("router", router::MAILBOX);
+    // Twice the live ones: those that are ending still count.
+    let (workspaces, workspaces_spec) = DynamicSpec::with(
+        "workspaces",
+        Intensity::new(limits::RESTARTS, limits::RESTARTS_WITHIN),
+        settings.live_workspaces.max(1).saturating_mul(2),
+    );
+
+    let around = Arc::new(Surroundings {
+        store: store.clone(),
+        rules: Arc::clone(&rules),
+        clock: Arc::clone(&hooks.clock),
+        pen,
+        inboxes: inboxes.clone(),
+    });
+    let deps = Deps { settings: Arc::new(settings), hooks: hooks.clone(), around, workspaces };
+    let floor = SupervisorSpec::new("floor", Strategy::RestForOne)
+        .child(dispatcher::child(dispatcher_slot, deps))
+        .child(workspaces_spec);
+    let tree = SupervisorSpec::new("coordinator", Strategy::OneForOne)
+        .child(inboxes::child(inboxes_slot, store.clone()))
+        .child(pen::child(pen_slot, store.clone(), inboxes, timers))
+        .child(timers::child(timers_slot, store, hooks.clock, dispatcher.clone()))
+        .child(ChildSpec::supervisor(floor))
+        .child(router::child(router_slot, rules, dispatcher));
+    (tree, router)
+}
+
+/// Random bits for ids. The system's generator fails only before the kernel is seeded; ids are then still told apart by
+/// their time.
+fn fresh_bits() -> u128 {
+    let mut bytes = [0u8; 16];
+    let _ = getrandom::fill(&mut bytes);
+    u128::from_be_bytes(bytes)
+}

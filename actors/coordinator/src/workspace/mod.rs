@@ -1,0 +1,177 @@
+//! A workspace's actor: steps waiting calls on the rules, hands what they change to the pen, and steps the next ones
+//! while that is being stored. It holds nothing that the store does not have; killed at any moment it comes back from
+//! there, and the calls it had in hand come back to its mailbox.
+
+mod batch;
+mod reads;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use choir_chap::{Refusal, Settings, Workspace};
+use choir_messages::chap::ObjectKey;
+use choir_messages::mail::{Caller, Mail, Unanswered};
+use choir_messages::reply::reply_port;
+use choir_persistence::chap::ChapStore;
+use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Restart, Slot, WhenFull};
+
+use crate::gauge::Held;
+use crate::inboxes::{Ask, InboxMsg};
+use crate::job::Job;
+use crate::limits::{READS, RESTART_BACKOFF, STUCK_AFTER, WORKSPACE_QUEUE};
+use crate::pen::{PenMsg, Write};
+use crate::settings::Clock;
+use batch::Waiting;
+
+/// What a workspace's actor is told.
+#[derive(Debug)]
+pub(crate) enum WorkspaceMsg {
+    /// A call.
+    Call(Job),
+    /// These objects' time has come.
+    Lapse {
+        /// The objects.
+        keys: Vec<ObjectKey>,
+        /// Keeps the actor from ending meanwhile.
+        held: Held,
+    },
+    /// A participant asks for its notices.
+    Inbox {
+        /// The question.
+        ask: Ask,
+        /// Who carries it.
+        caller: Caller,
+    },
+    /// The pen is done; whether what it was given is stored.
+    Written(bool),
+    /// A read of the log is over.
+    WasRead,
+}
+
+impl Mail for WorkspaceMsg {
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "call",
+            Self::Lapse { .. } => "lapse",
+            Self::Inbox { .. } => "inbox",
+            Self::Written(_) => "written",
+            Self::WasRead => "was_read",
+        }
+    }
+}
+
+/// A call that finds it full is answered that the Coordinator is busy.
+pub(crate) const MAILBOX: MailboxSpec =
+    MailboxSpec { capacity: WORKSPACE_QUEUE, when_full: WhenFull::Refuse };
+
+/// What all workspace actors share.
+pub(crate) struct Surroundings {
+    pub(crate) store: ChapStore,
+    pub(crate) rules: Arc<Settings>,
+    pub(crate) clock: Clock,
+    pub(crate) pen: Address<PenMsg>,
+    pub(crate) inboxes: Address<InboxMsg>,
+}
+
+pub(crate) struct WorkspaceActor {
+    id: String,
+    around: Arc<Surroundings>,
+    /// The rules' view; none until it is needed, and after a commit that failed.
+    memory: Option<Workspace>,
+    waiting: VecDeque<Waiting>,
+    /// The pen has something of ours.
+    writing: bool,
+    /// Reads of the log under way.
+    reads: usize,
+}
+
+/// A workspace's actor as a child: restarted when it crashes, gone when it was ended for idling.
+pub(crate) fn child(slot: Slot<WorkspaceMsg>, id: String, around: Arc<Surroundings>) -> ChildSpec {
+    ChildSpec::worker(slot, move |_| {
+        let (id, around) = (id.clone(), Arc::clone(&around));
+        async move {
+            Ok(WorkspaceActor {
+                id,
+                around,
+                memory: None,
+                waiting: VecDeque::new(),
+                writing: false,
+                reads: 0,
+            })
+        }
+    })
+    .restart(Restart::Transient)
+    .backoff(RESTART_BACKOFF)
+    .stuck_after(STUCK_AFTER)
+}
+
+impl WorkspaceActor {
+    /// Steps what waits, unless the pen is busy, and gives the pen what came of it.
+    async fn work(&mut self, cx: &mut Context<WorkspaceMsg>) -> Result<(), Failure> {
+        while !self.writing && !self.waiting.is_empty() {
+            if self.reads >= READS && matches!(self.waiting.front(), Some(Waiting::Read(..))) {
+                break;
+            }
+            let batch = self.batch(cx).await?;
+            if batch.changes.is_empty() {
+                continue;
+            }
+            let (stored, is_stored) = reply_port();
+            let write = Write { changes: batch.changes, answers: batch.answers, stored };
+            // Refused or dropped, its calls come back; the rules' view is thrown away then.
+            self.writing = true;
+            let _ = self.around.pen.send(PenMsg::Write(write)).await;
+            cx.pipe_to_self(is_stored, |stored| WorkspaceMsg::Written(stored.unwrap_or(false)))?;
+        }
+        Ok(())
+    }
+
+    async fn inbox(&mut self, ask: Ask, caller: &Caller) {
+        if let Err(error) = self.open().await {
+            return ask.fail(Unanswered::NotStored(error));
+        }
+        let verdict = match &self.memory {
+            Some(memory) => memory.may_read_inbox(&ask.participant, caller, &self.around.rules),
+            None => Err(Refusal::params("Unknown workspace")),
+        };
+        match verdict {
+            // A full hub drops it, which tells the asker.
+            Ok(()) => drop(self.around.inboxes.try_send(InboxMsg::Ask(ask))),
+            Err(refusal) => ask.refuse(refusal.to_json()),
+        }
+    }
+}
+
+impl Actor for WorkspaceActor {
+    type Msg = WorkspaceMsg;
+
+    async fn handle(&mut self, msg: WorkspaceMsg, cx: &mut Context<WorkspaceMsg>) -> Result<(), Failure> {
+        match msg {
+            WorkspaceMsg::Call(mut job) => {
+                if self.waiting.len() >= WORKSPACE_QUEUE {
+                    job.fail(Unanswered::Busy);
+                } else {
+                    job.arrived(cx.address());
+                    self.waiting.push_back(Waiting::Call(job));
+                }
+            }
+            WorkspaceMsg::Lapse { keys, held } => {
+                let held = Arc::new(held);
+                for key in keys {
+                    self.waiting.push_back(Waiting::Lapse(key, Arc::clone(&held)));
+                }
+            }
+            WorkspaceMsg::Inbox { ask, caller } => self.inbox(ask, &caller).await,
+            WorkspaceMsg::Written(stored) => {
+                self.writing = false;
+                match &mut self.memory {
+                    Some(memory) if stored => memory.committed(),
+                    // What it had decided did not happen, or nobody knows: the store does.
+                    _ => self.memory = None,
+                }
+            }
+            WorkspaceMsg::WasRead => self.reads = self.reads.saturating_sub(1),
+        }
+        self.work(cx).await
+    }
+}

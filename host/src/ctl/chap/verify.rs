@@ -1,0 +1,122 @@
+//! `choirctl verify`: the one offline verifier, of workspaces' logs and of sessions' logs. Nothing but the file is read.
+
+use std::path::Path;
+
+use choir_chap::receipt_check;
+use choir_chap::verify::{self, Report, Verdict};
+use choir_transparency::LogKey;
+
+use super::super::session_log::{self, SessionVerdict};
+use super::super::{Outcome, Printer};
+use super::lines::Lines;
+use crate::control::{ControlError, ErrorCode};
+
+/// Verifies a file; `-` for standard input.
+pub(in crate::ctl) fn run(file: &Path, log_key: Option<&str>, printer: &Printer) -> Outcome {
+    let log_key = log_key
+        .map(str::parse::<LogKey>)
+        .transpose()
+        .map_err(|error| ControlError::new(ErrorCode::Usage, format!("--log-key: {error}")))?;
+    let mut lines = Lines::open(file, verify::LINE_BYTES.max(session_log::LINE_BYTES))?;
+    let first = lines.next()?.unwrap_or_default();
+    if let Some(session) = session_log::Verifier::open(&first) {
+        let verdict = session_verdict(session, &mut lines)?;
+        printer.show(&verdict, || render_session(&verdict));
+        return Ok(verdict.verified);
+    }
+    let mut verifier = verify::Verifier::new(log_key.map(receipt_check));
+    let mut line = Some(first);
+    while let Some(text) = line {
+        verifier.line(&text).map_err(|error| no_log(file, &error))?;
+        line = lines.next()?;
+    }
+    let report = verifier.finish();
+    printer.show(&report, || render(&report));
+    Ok(report.verdict != Verdict::Broken)
+}
+
+fn no_log(file: &Path, error: &dyn std::fmt::Display) -> ControlError {
+    let what = format!("{}: {error}", file.display());
+    ControlError::new(ErrorCode::Runtime, what)
+        .next("choirctl workspace-log export <workspace>, or choirctl session export <session>")
+}
+
+fn session_verdict(
+    mut verifier: session_log::Verifier,
+    lines: &mut Lines,
+) -> Result<SessionVerdict, ControlError> {
+    let mut number = 1;
+    while let Some(line) = lines.next()? {
+        number += 1;
+        if !verifier.line(number, &line) {
+            break;
+        }
+    }
+    Ok(verifier.end())
+}
+
+fn render_session(verdict: &SessionVerdict) -> String {
+    let mut text = match &verdict.fault {
+        None => format!("verified: {} events of session {}\n", verdict.events, verdict.session),
+        Some(fault) => format!(
+            "NOT VERIFIED: session {}: {fault}\n  {} events before that are good\n",
+            verdict.session, verdict.events
+        ),
+    };
+    text.push_str(&format!("head      {}\n", verdict.head));
+    for what in &verdict.checked {
+        text.push_str(&format!("checked   {what}\n"));
+    }
+    for what in &verdict.not_checked {
+        text.push_str(&format!("not       {what}\n"));
+    }
+    text
+}
+
+fn render(report: &Report) -> String {
+    let mut text = match report.verdict {
+        Verdict::Verified => {
+            format!("verified: {} entries of workspace {}\n", report.entries, report.workspace)
+        }
+        Verdict::Incomplete => format!(
+            "incomplete: nothing is wrong with what could be checked of {} entries of workspace {}\n",
+            report.entries, report.workspace
+        ),
+        Verdict::Broken => format!(
+            "NOT VERIFIED: workspace {}: {} faults in {} entries\n",
+            report.workspace, report.fault_count, report.entries
+        ),
+    };
+    let chain = &report.chain;
+    text.push_str(&format!(
+        "chain       {} links checked, {} entries unchained\n",
+        chain.checked, chain.unchecked
+    ));
+    if let Some(head) = &chain.head {
+        text.push_str(&format!("head        {head}\n"));
+    }
+    let signatures = &report.signatures;
+    text.push_str(&format!(
+        "signatures  {} signed: {} good, {} bad\n",
+        signatures.signed, signatures.good, signatures.bad
+    ));
+    for (why, count) in &signatures.unchecked {
+        text.push_str(&format!("            {count} not checked: {why}\n"));
+    }
+    let receipts = &report.receipts;
+    if receipts.present > 0 {
+        text.push_str(&format!(
+            "receipts    {} present: {} good, {} bad\n",
+            receipts.present, receipts.good, receipts.bad
+        ));
+    }
+    text.push_str(&format!("refusals    {} refused calls are on the log\n", report.refused));
+    for fault in &report.faults {
+        let place = fault.seq.map_or_else(String::new, |seq| format!("seq {seq}: "));
+        text.push_str(&format!("fault       {place}{}\n", super::super::print::plain(&fault.what)));
+    }
+    for note in &report.notes {
+        text.push_str(&format!("note        {note}\n"));
+    }
+    text
+}

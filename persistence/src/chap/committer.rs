@@ -1,0 +1,305 @@
+//! The committer of workspaces: one task with one connection that turns waiting commits into statements. While one is
+//! being made durable the next group gathers, so the disk's latency is shared by all workspaces.
+//!
+//! A commit whose answer was lost is not left at that. The connection holds a claim, an advisory lock, that the server
+//! gives to the next connection only when the lost one and its transaction are gone; what the tables then say is final.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use choir_messages::chap::Change;
+use futures_util::FutureExt;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+use sqlx::{Connection, PgConnection};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{Instrument as _, Span};
+
+use super::CommitError;
+use super::names;
+use super::rows::{Rows, standings};
+use crate::error::StoreError;
+use crate::limits;
+use crate::store::claim::Claim;
+
+/// A connection used within this time is not asked first whether it still lives: a round trip saved for busy stores.
+const TRUSTED_WHILE_USED: Duration = Duration::from_millis(200);
+
+/// One commit that waits.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) change: Change,
+    /// Bytes of its texts.
+    pub(crate) bytes: usize,
+    pub(crate) reply: oneshot::Sender<Result<(), CommitError>>,
+    /// Whose work it is, for the trace.
+    pub(crate) span: Span,
+}
+
+pub(crate) struct Committer {
+    claim: Claim,
+    connection: Option<PgConnection>,
+    used: Instant,
+}
+
+/// Why a group's statement has no answer.
+enum Failed {
+    /// The server said no, or was never asked: nothing was written.
+    Surely(StoreError),
+    /// It may have been written.
+    Perhaps(StoreError),
+}
+
+impl Committer {
+    pub(crate) fn new(claim: Claim) -> Self {
+        Self { claim, connection: None, used: Instant::now() }
+    }
+
+    /// Works until every sender is gone.
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Commit>) {
+        let mut waiting: VecDeque<Commit> = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                match queue.recv().await {
+                    Some(commit) => waiting.push_back(commit),
+                    None => break,
+                }
+            }
+            while waiting.len() < limits::CHAP_GROUP {
+                match queue.try_recv() {
+                    Ok(commit) => waiting.push_back(commit),
+                    Err(_) => break,
+                }
+            }
+            let group = gather(&mut waiting);
+            // A panic would be a defect; it must cost one group an "unknown", not every workspace its store.
+            if AssertUnwindSafe(self.commit(group)).catch_unwind().await.is_err() {
+                tracing::error!("the committer of workspaces panicked; its connection is made anew");
+                self.connection = None;
+            }
+        }
+        if let Some(connection) = self.connection.take() {
+            // The server notices a dropped connection just as well; this only spares its log a line.
+            let _ = tokio::time::timeout(limits::CONNECT_WITHIN, connection.close()).await;
+        }
+    }
+
+    async fn commit(&mut self, group: Vec<Commit>) {
+        match self.attempt(&group).await {
+            Ok(taken) => answer(group, &taken),
+            Err(Failed::Perhaps(error)) => self.settle(group, error).await,
+            Err(Failed::Surely(error)) if error.is_about_data() && group.len() > 1 => {
+                // One workspace's rows spoil the statement: each gets its own, so that only the culprit fails.
+                for commit in group {
+                    let alone = vec![commit];
+                    match self.attempt(&alone).await {
+                        Ok(taken) => answer(alone, &taken),
+                        Err(Failed::Perhaps(error)) => self.settle(alone, error).await,
+                        Err(Failed::Surely(error)) => refuse(alone, &error),
+                    }
+                }
+            }
+            Err(Failed::Surely(error)) => refuse(group, &error),
+        }
+    }
+
+    /// One statement for the group, within its deadline. The connection is kept only if it is still good.
+    async fn attempt(&mut self, group: &[Commit]) -> Result<HashSet<i64>, Failed> {
+        let cause = group.first().map_or_else(Span::none, |first| first.span.clone());
+        let entries: usize = group.iter().map(|c| c.change.entries.len()).sum();
+        let span = tracing::info_span!(
+            target: "choir::store", parent: &cause, "store.commit", workspaces = group.len(), entries
+        );
+        for other in group.iter().skip(1) {
+            span.follows_from(&other.span);
+        }
+        self.attempt_within(group).instrument(span).await
+    }
+
+    async fn attempt_within(&mut self, group: &[Commit]) -> Result<HashSet<i64>, Failed> {
+        let mut connection = match tokio::time::timeout(limits::COMMIT_WITHIN, self.connected()).await {
+            Ok(connected) => connected.map_err(Failed::Surely)?,
+            Err(_) => return Err(Failed::Surely(StoreError::Unavailable("no connection in time".into()))),
+        };
+        let mut rows = Rows::default();
+        for (commit, ord) in group.iter().zip(0i64..) {
+            rows.add(ord, &commit.change);
+        }
+        self.used = Instant::now();
+        let written = tokio::time::timeout(limits::COMMIT_WITHIN, rows.write(&mut connection)).await;
+        match written {
+            Ok(Ok(taken)) => {
+                self.connection = Some(connection);
+                Ok(taken)
+            }
+            Ok(Err(error)) if is_verdict(&error) => {
+                self.connection = Some(connection);
+                Err(Failed::Surely(error.into()))
+            }
+            Ok(Err(error)) => Err(Failed::Perhaps(error.into())),
+            Err(_) => Err(Failed::Perhaps(StoreError::Unconfirmed)),
+        }
+    }
+
+    async fn connected(&mut self) -> Result<PgConnection, StoreError> {
+        match self.connection.take() {
+            // A server that restarted while nothing was committed is noticed here, before anything is at stake.
+            Some(mut kept) if self.used.elapsed() > TRUSTED_WHILE_USED => match kept.ping().await {
+                Ok(()) => Ok(kept),
+                Err(_) => self.claim.reconnect().await,
+            },
+            Some(kept) => Ok(kept),
+            None => self.claim.reconnect().await,
+        }
+    }
+
+    /// Finds out what became of a group whose answer was lost.
+    async fn settle(&mut self, group: Vec<Commit>, lost: StoreError) {
+        tracing::warn!(error = %lost, commits = group.len(), "the database was lost in mid-commit; asking it again");
+        let keys: Vec<String> = group.iter().map(|c| names::key(&c.change.workspace).into_owned()).collect();
+        let asked = async {
+            loop {
+                if let Ok(mut connection) = self.claim.reconnect().await
+                    && let Ok(found) = standings(&mut connection, &keys).await
+                {
+                    return (connection, found);
+                }
+                tokio::time::sleep(limits::CHAP_SETTLE_PAUSE).await;
+            }
+        };
+        let Ok((connection, found)) = tokio::time::timeout(limits::CHAP_SETTLE_WITHIN, asked).await else {
+            for commit in group {
+                let _ = commit.reply.send(Err(CommitError::Unknown(lost.clone())));
+            }
+            return;
+        };
+        self.connection = Some(connection);
+        self.used = Instant::now();
+        for (commit, key) in group.into_iter().zip(keys) {
+            let standing = found.get(&key);
+            let before = i64::try_from(commit.change.version_before).ok();
+            let verdict = if standing.is_some_and(|s| s.is_after(&commit.change)) {
+                Ok(())
+            } else if standing.map_or(Some(0), |s| Some(s.version)) == before {
+                Err(CommitError::NotWritten(lost.clone()))
+            } else {
+                Err(CommitError::Conflict)
+            };
+            let _ = commit.reply.send(verdict);
+        }
+    }
+}
+
+/// Whether the server itself refused the statement, in a session that goes on: then it has rolled back. An error that
+/// ends the session may come after the commit.
+fn is_verdict(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(|e| e.try_downcast_ref::<PgDatabaseError>())
+        .is_some_and(|e| matches!(e.severity(), PgSeverity::Error))
+}
+
+fn answer(group: Vec<Commit>, taken: &HashSet<i64>) {
+    for (commit, ord) in group.into_iter().zip(0i64..) {
+        let verdict = if taken.contains(&ord) { Ok(()) } else { Err(CommitError::Conflict) };
+        // A caller that stopped waiting needs no answer.
+        let _ = commit.reply.send(verdict);
+    }
+}
+
+fn refuse(group: Vec<Commit>, error: &StoreError) {
+    tracing::warn!(%error, commits = group.len(), "a group of commits was not written");
+    for commit in group {
+        let _ = commit.reply.send(Err(CommitError::NotWritten(error.clone())));
+    }
+}
+
+/// Takes the next group from the front: each workspace at most once, within the bounds. What stays keeps its order.
+/// Commits that nobody waits for any more are dropped: nobody was told anything about them.
+fn gather(waiting: &mut VecDeque<Commit>) -> Vec<Commit> {
+    let mut group: Vec<Commit> = Vec::new();
+    let mut later = VecDeque::new();
+    let mut taken: HashSet<String> = HashSet::new();
+    let mut bytes = 0usize;
+    while let Some(commit) = waiting.pop_front() {
+        if commit.reply.is_closed() {
+            continue;
+        }
+        let fits = group.is_empty()
+            || (group.len() < limits::CHAP_GROUP
+                && bytes.saturating_add(commit.bytes) <= limits::GROUP_BYTES);
+        let first = taken.insert(commit.change.workspace.clone());
+        if fits && first {
+            bytes = bytes.saturating_add(commit.bytes);
+            group.push(commit);
+        } else {
+            later.push_back(commit);
+        }
+    }
+    *waiting = later;
+    group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn commit(
+        workspace: u8,
+        number: u64,
+        bytes: usize,
+    ) -> (Commit, oneshot::Receiver<Result<(), CommitError>>) {
+        let (reply, answer) = oneshot::channel();
+        let change = Change {
+            workspace: workspace.to_string(),
+            version_before: number,
+            version_after: number + 1,
+            meta: String::new(),
+            puts: Vec::new(),
+            removes: Vec::new(),
+            entries: Vec::new(),
+            notices: Vec::new(),
+        };
+        (Commit { change, bytes, reply, span: Span::none() }, answer)
+    }
+
+    proptest! {
+        /// Every commit that is waited for is taken exactly once, each workspace's in order; no group has a workspace
+        /// twice or too many bytes.
+        #[test]
+        fn groups_take_all_commits_in_each_workspaces_order(
+            commits in prop::collection::vec((0u8..6, 0usize..10_000_000, prop::bool::weighted(0.9)), 0..200)
+        ) {
+            let mut waiting = VecDeque::new();
+            let mut answers = Vec::new();
+            let mut wanted = 0;
+            for ((workspace, bytes, waits), number) in commits.iter().zip(0u64..) {
+                let (commit, answer) = commit(*workspace, number, *bytes);
+                waiting.push_back(commit);
+                if *waits {
+                    wanted += 1;
+                    answers.push(answer);
+                }
+            }
+            let mut last: HashMap<String, u64> = HashMap::new();
+            let mut seen = 0;
+            while !waiting.is_empty() {
+                let group = gather(&mut waiting);
+                prop_assert!(group.len() <= limits::CHAP_GROUP);
+                let total: usize = group.iter().map(|c| c.bytes).sum();
+                prop_assert!(group.len() <= 1 || total <= limits::GROUP_BYTES);
+                for c in &group {
+                    if let Some(before) = last.insert(c.change.workspace.clone(), c.change.version_before) {
+                        prop_assert!(before < c.change.version_before);
+                    }
+                }
+                let names: HashSet<_> = group.iter().map(|c| c.change.workspace.clone()).collect();
+                prop_assert_eq!(names.len(), group.len());
+                seen += group.len();
+            }
+            prop_assert_eq!(seen, wanted);
+        }
+    }
+}

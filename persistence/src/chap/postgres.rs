@@ -1,0 +1,357 @@
+//! The store in Postgres: reads through the pool, commits through the [`committer`](super::committer).
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use choir_messages::chap::{Change, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened};
+use choir_messages::time::Timestamp;
+use futures_util::TryStreamExt as _;
+use sqlx::QueryBuilder;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, Postgres as Pg};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::committer::{Commit, Committer};
+use super::convert::{self, ObjectRow};
+use super::{CommitError, Due, WorkspaceSummary, merge, names};
+use crate::Store;
+use crate::error::StoreError;
+use crate::limits::{self, CHAP_PAGE, CHAP_PAGE_BYTES};
+use crate::store::claim::Claim;
+use crate::store::{ids, with_deadlines};
+
+/// The claim of the Coordinator's committer: the letters "chap" as a number.
+const CLAIM: i64 = 0x6368_6170;
+
+/// version (of the workspace's own row), then as an object's row; the workspace's body is its meta
+type MemberRow = (Option<i64>, String, String, Option<String>, String, bool, Option<i64>);
+
+/// workspace, workspace's name_json, kind, name, name_json, due
+type DueRow = (String, Option<String>, String, String, Option<String>, i64);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Postgres {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: PgPool,
+    /// None once closed: the committer ends when nobody can send it anything any more.
+    commits: RwLock<Option<mpsc::Sender<Commit>>>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Postgres {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self::over(store.pool().clone())
+    }
+
+    pub(crate) fn connect(options: PgConnectOptions) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(limits::POOL_CONNECTIONS)
+            .acquire_timeout(limits::ACQUIRE_WITHIN)
+            .connect_lazy_with(with_deadlines(options));
+        Self::over(pool)
+    }
+
+    fn over(pool: PgPool) -> Self {
+        // The statement of a group never gains from the values it is planned for, and planning it takes longer than
+        // running it.
+        let options = (*pool.connect_options())
+            .clone()
+            .options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]);
+        let (commits, queue) = mpsc::channel(limits::CHAP_QUEUE);
+        let task = tokio::spawn(Committer::new(Claim::with_key(options, CLAIM)).run(queue));
+        let (commits, committer) = (RwLock::new(Some(commits)), Mutex::new(Some(task)));
+        Self { inner: Arc::new(Inner { pool, commits, committer }) }
+    }
+
+    fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        let commits = self.inner.commits.read().unwrap_or_else(PoisonError::into_inner);
+        commits.as_ref().map_or(0, |queue| queue.max_capacity().saturating_sub(queue.capacity()))
+    }
+
+    pub(crate) async fn close(&self) {
+        drop(self.inner.commits.write().unwrap_or_else(PoisonError::into_inner).take());
+        let task = self.inner.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut task) = task
+            && tokio::time::timeout(limits::CHAP_COMMIT_WITHIN, &mut task).await.is_err()
+        {
+            task.abort();
+        }
+    }
+
+    pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {
+        let commits = self.inner.commits.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(commits) = commits else { return Err(CommitError::NotWritten(StoreError::Closed)) };
+        let (reply, answer) = oneshot::channel();
+        let bytes = merge::weight(&change);
+        let commit = Commit { change, bytes, reply, span: tracing::Span::current() };
+        match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.send(commit)).await {
+            Err(_) => {
+                let full = StoreError::Unavailable("too many commits wait".into());
+                return Err(CommitError::NotWritten(full));
+            }
+            Ok(Err(_)) => return Err(CommitError::NotWritten(StoreError::Closed)),
+            Ok(Ok(())) => {}
+        }
+        // Not held while waiting: `close` waits for the last sender.
+        drop(commits);
+        match tokio::time::timeout(limits::CHAP_COMMIT_WITHIN, answer).await {
+            Ok(Ok(verdict)) => verdict,
+            // The committer panicked or was aborted, or is late.
+            Ok(Err(_)) | Err(_) => Err(CommitError::Unknown(StoreError::Unconfirmed)),
+        }
+    }
+
+    pub(crate) async fn open(&self, workspace: &str) -> Result<Option<Opened>, StoreError> {
+        // One statement, so one snapshot: the first row is the workspace, the others are its members.
+        let rows: Vec<MemberRow> = sqlx::query_as(
+            "WITH w AS (SELECT * FROM choir_control.chap_workspaces WHERE name = $1)
+             SELECT version, '', '', NULL, meta, false, NULL FROM w
+             UNION ALL
+             SELECT NULL, o.kind, o.name, o.name_json, o.body, o.open, o.due
+             FROM w JOIN choir_control.chap_objects o ON o.ws = w.ws AND o.kind = $2",
+        )
+        .bind(names::key(workspace))
+        .bind(ObjectKind::Member.as_str())
+        .fetch_all(self.pool())
+        .await?;
+        let (mut head, mut members) = (None, Vec::new());
+        for (version, kind, name, name_json, body, open, due) in rows {
+            match version {
+                Some(version) => head = Some((convert::count(version)?, body)),
+                None => {
+                    members.push((name.clone(), convert::object((kind, name, name_json, body, open, due))?))
+                }
+            }
+        }
+        members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let members = members.into_iter().map(|(_, object)| object).collect();
+        Ok(head.map(|(version, meta)| Opened { version, meta, members }))
+    }
+
+    pub(crate) async fn load(&self, workspace: &str, keys: &[ObjectKey]) -> Result<Vec<Object>, StoreError> {
+        let mut found = Vec::new();
+        for keys in keys.chunks(CHAP_PAGE) {
+            let rows: Vec<ObjectRow> = sqlx::query_as(
+                "SELECT o.kind, o.name, o.name_json, o.body, o.open, o.due
+                 FROM (SELECT DISTINCT kind, name FROM UNNEST($2::text[], $3::text[]) AS k (kind, name)) k
+                 JOIN choir_control.chap_workspaces w ON w.name = $1
+                 JOIN choir_control.chap_objects o ON o.ws = w.ws AND o.kind = k.kind AND o.name = k.name",
+            )
+            .bind(names::key(workspace))
+            .bind(keys.iter().map(|key| key.kind.as_str()).collect::<Vec<_>>())
+            .bind(keys.iter().map(|key| names::key(&key.id)).collect::<Vec<_>>())
+            .fetch_all(self.pool())
+            .await?;
+            for row in rows {
+                found.push(convert::object(row)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn open_objects(
+        &self,
+        workspace: &str,
+        kind: ObjectKind,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Object>, StoreError> {
+        let rows: Vec<ObjectRow> = sqlx::query_as(
+            "SELECT o.kind, o.name, o.name_json, o.body, o.open, o.due
+             FROM choir_control.chap_workspaces w
+             JOIN choir_control.chap_objects o ON o.ws = w.ws AND o.kind = $2 AND o.open
+             WHERE w.name = $1 AND ($3::text IS NULL OR o.name > $3) ORDER BY o.name LIMIT $4",
+        )
+        .bind(names::key(workspace))
+        .bind(kind.as_str())
+        .bind(after.map(names::key))
+        .bind(rows_wanted(limit))
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter().map(convert::object).collect()
+    }
+
+    pub(crate) async fn entries(&self, workspace: &str, query: &EntryQuery) -> Result<EntryPage, StoreError> {
+        let mut connection = self.pool().acquire().await?;
+        // The log only grows, so what ends here is whole whatever is appended meanwhile.
+        let head: Vec<(i64, i64)> =
+            sqlx::query_as("SELECT ws, entries FROM choir_control.chap_workspaces WHERE name = $1")
+                .bind(names::key(workspace))
+                .fetch_all(&mut *connection)
+                .await?;
+        let Some((ws, end)) = head.first().copied() else {
+            return Ok(EntryPage { entries: Vec::new(), next_seq: 0 });
+        };
+        let end = convert::count(end)?;
+        let to = query.to_seq.unwrap_or(end).min(end);
+        let limit = query.limit.clamp(1, CHAP_PAGE);
+        let mut sql = select_entries(ws, to, query);
+        // One more than wanted tells whether there are more.
+        sql.push(" LIMIT ").push_bind(rows_wanted(limit).saturating_add(1));
+        let mut page =
+            EntryPage { entries: Vec::with_capacity(limit), next_seq: query.from_seq.max(to).min(end) };
+        let (mut bytes, mut unread) = (0usize, false);
+        let mut rows = sql.build().fetch(&mut *connection);
+        while let Some(row) = rows.try_next().await? {
+            let entry = convert::entry(&row)?;
+            bytes = bytes.saturating_add(entry.record.len());
+            if let Some(last) = page.entries.last()
+                && (page.entries.len() == limit || bytes > CHAP_PAGE_BYTES)
+            {
+                page.next_seq = last.seq.saturating_add(1);
+                unread = page.entries.len() < limit;
+                break;
+            }
+            page.entries.push(entry);
+        }
+        drop(rows);
+        if unread {
+            // The server may have a gigabyte of rows to send yet: another connection is cheaper than reading them.
+            drop(connection.detach());
+        }
+        Ok(page)
+    }
+
+    pub(crate) async fn notices(
+        &self,
+        workspace: &str,
+        participant: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Notice>, StoreError> {
+        let rows: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT number, body FROM (
+                 SELECT number, body, row_number() OVER (ORDER BY number) AS place,
+                        sum(octet_length(body)) OVER (ORDER BY number) AS bytes
+                 FROM (SELECT n.number, n.body FROM choir_control.chap_workspaces w
+                       JOIN choir_control.chap_notices n ON n.ws = w.ws AND n.recipient = $2 AND n.number > $3
+                       WHERE w.name = $1 ORDER BY n.number LIMIT $4) page) p
+             WHERE place = 1 OR bytes <= $5 ORDER BY number",
+        )
+        .bind(names::key(workspace))
+        .bind(names::key(participant))
+        .bind(convert::bound(after))
+        .bind(rows_wanted(limit.max(1)))
+        .bind(rows_wanted_bytes())
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|(number, body)| {
+                Ok(Notice { number: convert::count(number)?, to: participant.to_owned(), body })
+            })
+            .collect()
+    }
+
+    pub(crate) async fn due(
+        &self,
+        until: Timestamp,
+        except: &[String],
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        let rows: Vec<DueRow> = sqlx::query_as(
+            "SELECT w.name, w.name_json, o.kind, o.name, o.name_json, o.due
+             FROM choir_control.chap_objects o JOIN choir_control.chap_workspaces w ON w.ws = o.ws
+             WHERE o.due <= $1 AND w.name <> ALL ($3) ORDER BY o.due LIMIT $2",
+        )
+        .bind(convert::bound(until.millis()))
+        .bind(rows_wanted(limit))
+        .bind(except.iter().map(|name| names::key(name)).collect::<Vec<_>>())
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|(workspace, workspace_json, kind, name, name_json, at)| {
+                Ok(Due {
+                    workspace: names::name(workspace, workspace_json.as_deref())?,
+                    key: ObjectKey {
+                        kind: convert::kind(&kind)?,
+                        id: names::name(name, name_json.as_deref())?,
+                    },
+                    at: ids::at(at),
+                })
+            })
+            .collect()
+    }
+
+    pub(crate) async fn next_due(&self, after: Option<Timestamp>) -> Result<Option<Timestamp>, StoreError> {
+        let (next,): (Option<i64>,) =
+            sqlx::query_as("SELECT min(due) FROM choir_control.chap_objects WHERE due > $1")
+                .bind(after.map_or(-1, |after| convert::bound(after.millis())))
+                .fetch_one(self.pool())
+                .await?;
+        Ok(next.map(ids::at))
+    }
+
+    pub(crate) async fn workspaces(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<WorkspaceSummary>, StoreError> {
+        let rows: Vec<(String, Option<String>, i64, i64)> = sqlx::query_as(
+            "SELECT name, name_json, version, entries FROM choir_control.chap_workspaces
+             WHERE $1::text IS NULL OR name > $1 ORDER BY name LIMIT $2",
+        )
+        .bind(after.map(names::key))
+        .bind(rows_wanted(limit))
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|(name, name_json, version, entries)| {
+                Ok(WorkspaceSummary {
+                    workspace: names::name(name, name_json.as_deref())?,
+                    version: convert::count(version)?,
+                    entries: convert::count(entries)?,
+                })
+            })
+            .collect()
+    }
+}
+
+/// Entries that match, in order, before `to`. One text a combination of filters, each planned with the index that serves
+/// it. The columns are those of [`convert::entry`].
+fn select_entries(ws: i64, to: u64, query: &EntryQuery) -> QueryBuilder<Pg> {
+    let mut sql: QueryBuilder<Pg> = QueryBuilder::new(
+        "SELECT e.seq, e.arrived, e.refused, e.method, e.sender, e.sender_json, e.tasks_json, e.record, e.prev_hash
+         FROM choir_control.chap_entries e",
+    );
+    let place = if query.task.is_some() {
+        sql.push(" JOIN choir_control.chap_entry_tasks t ON t.ws = e.ws AND t.seq = e.seq");
+        "t"
+    } else {
+        "e"
+    };
+    sql.push(format!(" WHERE {place}.ws = ")).push_bind(ws);
+    sql.push(format!(" AND {place}.seq >= ")).push_bind(convert::bound(query.from_seq));
+    sql.push(format!(" AND {place}.seq < ")).push_bind(convert::bound(to));
+    if let Some(task) = &query.task {
+        sql.push(" AND t.task = ").push_bind(names::key(task).into_owned());
+    }
+    if let Some(method) = &query.method {
+        sql.push(" AND e.method = ").push_bind(names::key(method).into_owned());
+    }
+    if let Some(from) = &query.from {
+        sql.push(" AND e.sender = ").push_bind(names::key(from).into_owned());
+    }
+    match query.refused {
+        Some(true) => drop(sql.push(" AND e.refused IS NOT NULL")),
+        Some(false) => drop(sql.push(" AND e.refused IS NULL")),
+        None => {}
+    }
+    sql.push(format!(" ORDER BY {place}.seq"));
+    sql
+}
+
+/// A page's rows as the server counts them.
+fn rows_wanted(limit: usize) -> i64 {
+    i64::try_from(limit.min(CHAP_PAGE)).unwrap_or(i64::MAX)
+}
+
+fn rows_wanted_bytes() -> i64 {
+    i64::try_from(CHAP_PAGE_BYTES).unwrap_or(i64::MAX)
+}
