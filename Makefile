@@ -13,7 +13,7 @@ SECONDS := 60
 # The native Postgres that tests and the demo use unless DATABASE_URL names another.
 POSTGRES := $(or $(CHOIR_POSTGRES_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/choir/postgres-18.6.3)
 
-.PHONY: help demo test test-fast bench fuzz lint fmt fetch-postgres tools-for-tests clean
+.PHONY: help demo test test-fast bench fuzz interop lint fmt fetch-postgres tools-for-tests clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -34,6 +34,9 @@ lint: ## formatting, clippy, and the dependency rules if cargo-deny is installed
 bench: fetch-postgres ## every benchmark; prints, asserts nothing
 	cargo build --release --locked -p choir-host -p choir-agent
 	cargo bench --locked --workspace
+
+interop: ## the CHAP reference's own packages against our Coordinator (SEQUENCES=300)
+	interop/run
 
 fuzz: ## every fuzz target in turn, SECONDS=60 each, or one of them (TARGET=guard); needs a nightly toolchain
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version $(CARGO_FUZZ_VERSION)

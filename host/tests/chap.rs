@@ -48,7 +48,8 @@ async fn the_twelve_situations_and_the_nine_journeys_go_as_their_files_say() {
             // What was played can be exported and checked by somebody who was not there.
             let log = server.folder().join("log");
             let url = server.url();
-            let mut export = vec!["workspace-log", "export", &workspace, "--url", &url, "-o", log.to_str().unwrap()];
+            let mut export =
+                vec!["workspace-log", "export", &workspace, "--url", &url, "-o", log.to_str().unwrap()];
             // Where only signed calls are taken, reading is signed as well: by whoever ends the scenario.
             let last = scenario.steps.last().unwrap();
             let key = server.folder().join("key.jwk");
@@ -77,7 +78,10 @@ async fn an_exported_log_that_was_changed_does_not_verify() {
     server.tasks(&workspace, 3).await;
     let log = server.folder().join("log");
     let path = log.to_str().unwrap();
-    assert_eq!(choirctl(&["workspace-log", "export", &workspace, "--url", &server.url(), "-o", path]).code, 0);
+    assert_eq!(
+        choirctl(&["workspace-log", "export", &workspace, "--url", &server.url(), "-o", path]).code,
+        0
+    );
     assert_eq!(choirctl(&["verify", path]).code, 0);
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, text.replacen("\"n\":1", "\"n\":7", 1)).unwrap();
@@ -101,15 +105,20 @@ async fn a_report_tells_overrides_by_tag_and_agent_as_table_json_and_page() {
     let workspace = fresh("wsp");
     play(&client, &Scenario::parse(&text).unwrap(), &workspace, |_, _| {}).await.unwrap();
     let (url, page) = (server.url(), server.folder().join("page.html"));
-    let table = choirctl(&["overrides", "report", &workspace, "--url", &url, "--html", page.to_str().unwrap()]);
+    let table =
+        choirctl(&["overrides", "report", &workspace, "--url", &url, "--html", page.to_str().unwrap()]);
     assert_eq!(table.code, 0, "{}", table.err);
-    assert!(table.out.contains("junior-escalation-miss") && table.out.contains("agent:msa#v1"), "{}", table.out);
+    assert!(
+        table.out.contains("junior-escalation-miss") && table.out.contains("agent:msa#v1"),
+        "{}",
+        table.out
+    );
     let json = choirctl(&["--json", "overrides", "report", &workspace, "--url", &url]);
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(report["total"]["overridden"], 1);
     assert_eq!(report["total"]["intent_substituted"], 1);
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("tier-a-client") && !page.contains("<script") && !page.contains("http"));
+    assert!(page.contains("tier-a-client") && !page.contains("<script") && !page.contains("://"));
 }
 
 /// What a writer was answered: the ids of its tasks.

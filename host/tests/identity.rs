@@ -15,6 +15,8 @@ use issuer::{Issuer, did, jwk, now, presentation, status_list, token};
 use serde_json::{Value, json};
 
 const AUDIENCE: &str = "chap.test";
+/// Where clients are told to send calls.
+const ADDRESS: &str = "https://chap.test/chap";
 const LIST: &str = "https://issuer.example/status/1";
 
 fn key(seed: u8) -> SigningKey {
@@ -26,6 +28,7 @@ fn identity(issuer: &Issuer, folder: &std::path::Path) -> String {
     let provider = |name: &str| json!({"issuer": format!("https://{name}.example"), "audiences": [AUDIENCE], "jwks_uri": issuer.at(name)});
     let providers = ["good", "rotating", "broken", "huge", "strange"].map(provider);
     let file = json!({
+        "url": ADDRESS,
         "oidc": providers,
         "vc": {"domain": AUDIENCE, "issuers": [{"id": did(&key(2))}], "mirrors": {LIST: issuer.at("list")}},
     });
@@ -194,6 +197,38 @@ async fn a_provider_that_never_answers_refuses_its_own_tokens_and_nobody_elses()
     join(&client, &workspace, "human:a", json!({"oidc_token": good})).await.unwrap();
     assert!(!waiting.is_finished());
     assert_eq!(waiting.await.unwrap(), Err(-32403));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_of_possession_is_believed_once_and_only_from_the_key_that_the_token_names() {
+    let issuer = Issuer::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = identity(&issuer, folder.path());
+    issuer.serve("good", json!({"keys": [jwk(&key(11), "k1")]}));
+    let server = Coordinator::start(&["--identity", &file]).await;
+    let (client, workspace) = (server.client(), fresh("wsp"));
+    let device = jwk(&key(20), "device");
+    let bound = claims("good", "s", json!({"cnf": {"jwk": device}}));
+    let bound = token(&key(11), json!({"alg": "EdDSA", "kid": "k1"}), &bound);
+    let ath = issuer::digest(&bound);
+    let proof = |by: u8, id: &str, url: &str| {
+        let mut public = jwk(&key(by), "p");
+        public.as_object_mut().unwrap().remove("kid");
+        let header = json!({"typ": "dpop+jwt", "alg": "EdDSA", "jwk": public});
+        token(&key(by), header, &json!({"jti": id, "htm": "POST", "htu": url, "iat": now(), "ath": ath}))
+    };
+    let good = json!({"oidc_token": bound, "dpop_proof": proof(20, "first-proof-0001", ADDRESS)});
+    join(&client, &workspace, "human:a", good.clone()).await.unwrap();
+    let with = |proof: String| json!({"oidc_token": bound, "dpop_proof": proof});
+    for (what, shown) in [
+        ("used before", good),
+        ("another key", with(proof(21, "second-proof-001", ADDRESS))),
+        ("another address", with(proof(20, "third-proof-0001", "https://elsewhere.test/chap"))),
+    ] {
+        assert_eq!(join(&client, &workspace, "human:b", shown).await, Err(-32403), "{what}");
+    }
+    let log = call(&client, "audit.read", json!({"workspace": workspace})).await.unwrap().to_string();
+    assert!(!log.contains("eyJ"), "neither the token nor the proof is on the log");
 }
 
 #[tokio::test(flavor = "multi_thread")]

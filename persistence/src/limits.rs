@@ -75,8 +75,14 @@ pub const CHANGES: usize = 1024;
 /// Longest wait for the claim on a database that an earlier choird's connection has not let go of yet.
 pub const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
+/// Connections for reading workspaces, besides the committer's own.
+pub const CHAP_CONNECTIONS: u32 = 6;
+
 /// Workspaces whose commits share one statement.
 pub const CHAP_GROUP: usize = 64;
+
+/// Longest wait for commits that are likely to join a group: a tenth of what making one durable takes.
+pub const CHAP_LINGER: Duration = Duration::from_micros(300);
 
 /// Commits waiting for the committer. A workspace has one in flight, so this is as many as live workspace actors.
 pub const CHAP_QUEUE: usize = 1024;

@@ -29,7 +29,9 @@ pub enum Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// No address.
-    #[error("{0} is no address of a Coordinator: give http://127.0.0.1:PORT, https://HOST, or unix:/path/to/socket")]
+    #[error(
+        "{0} is no address of a Coordinator: give http://127.0.0.1:PORT, https://HOST, or unix:/path/to/socket"
+    )]
     NotOne(String),
     /// Clear text over a network.
     #[error("{0} would carry calls in clear text over a network: use https://, or a loopback address")]
@@ -103,7 +105,9 @@ pub enum CallError {
         why: String,
     },
     /// The deadline passed: the call may have been carried out.
-    #[error("no answer within {0:?}; whether the call was carried out is unknown, read the log before you repeat it")]
+    #[error(
+        "no answer within {0:?}; whether the call was carried out is unknown, read the log before you repeat it"
+    )]
     Late(Duration),
     /// Something answers that is no Coordinator, or not well.
     #[error("the answer is not a Coordinator's: {0}")]
@@ -201,7 +205,9 @@ impl Client {
     async fn fetch(&self, mut request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {
         if let Some(token) = &self.token {
             let mut value = reqwest::header::HeaderValue::from_str(&format!("Bearer {}", token.as_str()))
-                .map_err(|_| CallError::Malformed("the token holds characters that no header can carry".into()))?;
+                .map_err(|_| {
+                    CallError::Malformed("the token holds characters that no header can carry".into())
+                })?;
             value.set_sensitive(true);
             request = request.header("authorization", value);
         }

@@ -13,5 +13,5 @@ mod signer;
 pub use client::{ANSWER_BYTES, CallError, Client, Endpoint, EndpointError, RpcError};
 pub use logs::{LogPage, LogReader};
 pub use play::{PlayError, Played, play};
-pub use signer::{Signer, SignerError};
 pub use scenario::{Scenario, ScenarioError, Step};
+pub use signer::{Signer, SignerError};

@@ -112,12 +112,15 @@ pub(crate) fn content_hash(value: &Value) -> Result<String, ScenarioError> {
 pub(crate) fn fill(value: &Value, kept: &BTreeMap<String, Value>) -> Result<Value, ScenarioError> {
     match value {
         Value::String(text) => fill_text(text, kept),
-        Value::Array(items) => Ok(Value::Array(items.iter().map(|v| fill(v, kept)).collect::<Result<_, _>>()?)),
+        Value::Array(items) => {
+            Ok(Value::Array(items.iter().map(|v| fill(v, kept)).collect::<Result<_, _>>()?))
+        }
         Value::Object(map) => {
             if let (1, Some(inner)) = (map.len(), map.get("digest_of")) {
                 return Ok(Value::String(content_hash(&fill(inner, kept)?)?));
             }
-            let filled = map.iter().map(|(k, v)| Ok((k.clone(), fill(v, kept)?))).collect::<Result<_, _>>()?;
+            let filled =
+                map.iter().map(|(k, v)| Ok((k.clone(), fill(v, kept)?))).collect::<Result<_, _>>()?;
             Ok(Value::Object(filled))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(value.clone()),
@@ -195,7 +198,8 @@ mod tests {
 
     #[test]
     fn a_name_becomes_its_value_and_keeps_its_type() {
-        let filled = fill(&json!({ "a": "${task}", "b": ["${n}"], "c": "about ${task}, ${n} times" }), &kept());
+        let filled =
+            fill(&json!({ "a": "${task}", "b": ["${n}"], "c": "about ${task}, ${n} times" }), &kept());
         assert_eq!(filled, Ok(json!({ "a": "tsk_1", "b": [7], "c": "about tsk_1, 7 times" })));
     }
 

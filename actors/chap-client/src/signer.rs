@@ -60,7 +60,8 @@ impl Signer {
     pub fn from_jwk(text: &str) -> Result<Self, SignerError> {
         let jwk: Jwk = serde_json::from_str(text).map_err(|_| SignerError::NotAKey)?;
         let d = Zeroizing::new(jwk.d);
-        let seed = URL_SAFE_NO_PAD.decode(d.as_bytes()).map(Zeroizing::new).map_err(|_| SignerError::NotAKey)?;
+        let seed =
+            URL_SAFE_NO_PAD.decode(d.as_bytes()).map(Zeroizing::new).map_err(|_| SignerError::NotAKey)?;
         let seed: Zeroizing<[u8; 32]> =
             Zeroizing::new(seed.as_slice().try_into().map_err(|_| SignerError::NotAKey)?);
         if jwk.kty != "OKP" || jwk.crv != "Ed25519" || jwk.kid.is_empty() {
@@ -90,7 +91,8 @@ impl Signer {
 
     /// Signs a call in place.
     pub fn sign(&self, envelope: &mut Value) -> Result<(), SignerError> {
-        let bytes = canonical::to_vec(envelope).map_err(|error| SignerError::NotCanonical(error.to_string()))?;
+        let bytes =
+            canonical::to_vec(envelope).map_err(|error| SignerError::NotCanonical(error.to_string()))?;
         let signature = STANDARD.encode(self.key.sign(&bytes).bytes());
         if let Some(fields) = envelope.as_object_mut() {
             fields.insert("sig".into(), format!("ed25519:{}:{signature}", self.kid).into());

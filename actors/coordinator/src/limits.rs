@@ -30,6 +30,9 @@ pub const BATCH_CALLS: usize = 128;
 /// Text of changes in one commit, in bytes, beyond which a batch ends early.
 pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
+/// Longest wait for calls that are likely to join a batch: a tenth of what making one durable takes.
+pub const LINGER: Duration = Duration::from_micros(300);
+
 /// Reads of one workspace's log under way at once: each holds a page.
 pub const READS: usize = 16;
 

@@ -1,8 +1,8 @@
 //! `config.json`: read, checked, and refused with every problem named at once (`choir §6.3`).
 
+mod coordinator;
 mod diff;
 mod later;
-mod coordinator;
 mod link;
 mod reader;
 mod rules;

@@ -246,7 +246,9 @@ pub enum SessionCommand {
         follow: bool,
     },
     /// Write a session's event log to a portable file that `choirctl verify` checks offline
-    #[command(after_help = "Examples:\n  choirctl session export 01J... > session.log\n  choirctl verify session.log")]
+    #[command(
+        after_help = "Examples:\n  choirctl session export 01J... > session.log\n  choirctl verify session.log"
+    )]
     Export {
         /// The session
         session: SessionId,

@@ -76,7 +76,9 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
     }
     let state = StateDir::locate(state_dir.as_deref())?;
     match command {
-        Command::WorkspaceLog(command) => return chap::workspace_log(command, &state, timeout, printer).await,
+        Command::WorkspaceLog(command) => {
+            return chap::workspace_log(command, &state, timeout, printer).await;
+        }
         Command::Overrides(command) => return chap::overrides(command, &state, timeout, printer).await,
         Command::Coordinator(command) => return chap::coordinator(command, &state, timeout, printer).await,
         Command::Init(init) => return init::run(&init, &state, printer),

@@ -56,7 +56,8 @@ impl Writer {
 
     /// The line of the next event; an error if choird's answer does not hold together.
     pub(crate) fn event(&mut self, line: EventLine) -> Result<String, String> {
-        let hash: Digest = line.hash.parse().map_err(|_| "choird sent a hash that is no digest".to_owned())?;
+        let hash: Digest =
+            line.hash.parse().map_err(|_| "choird sent a hash that is no digest".to_owned())?;
         let lane = line.lane.parse().map_err(|_| format!("choird sent an unknown lane {:?}", line.lane))?;
         let event = Event {
             session: self.session,
@@ -141,7 +142,10 @@ impl Verifier {
             return if trailer.events == self.view.head.rev && trailer.head == self.view.head.hash {
                 Ok(())
             } else {
-                Err(format!("the trailer says {} events, the log holds {}", trailer.events, self.view.head.rev))
+                Err(format!(
+                    "the trailer says {} events, the log holds {}",
+                    trailer.events, self.view.head.rev
+                ))
             };
         }
         let Line { event, hash } =
@@ -154,8 +158,7 @@ impl Verifier {
         if line != event_line(&text, hash) {
             return Err("the line is not in canonical form".into());
         }
-        let event =
-            Event::from_canonical(&text, hash).map_err(|error| format!("no event: {error}"))?;
+        let event = Event::from_canonical(&text, hash).map_err(|error| format!("no event: {error}"))?;
         event.check(self.view.session, self.view.head).map_err(|error| error.to_string())?;
         self.view.apply(&event).map_err(|error| error.rule.to_string())
     }
@@ -199,9 +202,10 @@ mod tests {
         let (mut head, mut lines) = (Head::START, vec![header]);
         let opened =
             EventBody::SessionOpened { agent: "assistant".parse().unwrap(), tool_manifest: Digest::ZERO };
-        for body in std::iter::once(opened)
-            .chain((0..messages).map(|n| EventBody::UserMsg { message: MessageId::fresh(), text: format!("no. {n}") }))
-        {
+        for body in std::iter::once(opened).chain(
+            (0..messages)
+                .map(|n| EventBody::UserMsg { message: MessageId::fresh(), text: format!("no. {n}") }),
+        ) {
             let (event, _) =
                 Event::append(session, head, Timestamp::from_millis(1), Lane::Edge, body).unwrap();
             head = event.head();

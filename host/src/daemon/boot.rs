@@ -12,13 +12,13 @@ use choir_supervisors::{
 use choir_telemetry::{Telemetry, TelemetryError};
 use tokio::sync::watch;
 
+use super::coordinator::{self, CoordinatorError};
 use super::database::{self, DatabaseError};
 use super::links::{Carrier, CarrierError};
 use super::roster::Roster;
 use super::settings::{self, Settings};
 use super::shared::{DatabaseHealth, Host, SandboxInUse};
 use super::signals::Signals;
-use super::coordinator::{self, CoordinatorError};
 use super::{admission, changes, front, leases, links, recovery};
 use crate::config::{ConfigError, SandboxChoice};
 use crate::limits;

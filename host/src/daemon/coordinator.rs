@@ -31,7 +31,11 @@ pub enum CoordinatorError {
 }
 
 /// The Coordinator's parts.
-pub(super) fn part(section: &Coordinator, state: &StateDir, source: &Source) -> Result<House, CoordinatorError> {
+pub(super) fn part(
+    section: &Coordinator,
+    state: &StateDir,
+    source: &Source,
+) -> Result<House, CoordinatorError> {
     let rules = choir_chap::Settings {
         max_envelope_bytes: usize::try_from(section.max_envelope_bytes).unwrap_or(usize::MAX),
         require_signatures: section.require_signatures,
@@ -52,7 +56,10 @@ pub(super) fn part(section: &Coordinator, state: &StateDir, source: &Source) -> 
     let mut servers = vec![HttpConfig { listen: Listen::Unix(socket), tls: None, front: front.clone() }];
     if let Some(address) = section.listen {
         let auth = section.tokens_file.as_deref().map(read_tokens).transpose()?.unwrap_or(Auth::None);
-        let tls = section.tls.as_ref().map(|tls| TlsFiles { certificates: tls.certificate.clone(), key: tls.key.clone() });
+        let tls = section
+            .tls
+            .as_ref()
+            .map(|tls| TlsFiles { certificates: tls.certificate.clone(), key: tls.key.clone() });
         let server = HttpConfig { listen: Listen::Tcp(address), tls, front: FrontConfig { auth, ..front } };
         server.check()?;
         servers.push(server);

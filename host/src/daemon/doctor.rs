@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use choir_messages::mail::{Caller, CoordinatorMsg};
 use choir_messages::time::Timestamp;
 use choir_persistence::store::inspect::{Inspection, Migrations, Pgvector};
 use choir_persistence::{Store, StoreError};
@@ -20,6 +21,9 @@ const LATEST: u64 = 4_102_444_800_000;
 /// How far this clock may be from the database's: what a question and its answer take, and NTP on two machines.
 const SKEW: Duration = Duration::from_secs(5);
 
+/// How long the Coordinator may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 pub(super) async fn checks(host: &Arc<Host>) -> Vec<Check> {
     let mut checks = Vec::new();
     let inspected = match host.store() {
@@ -31,6 +35,7 @@ pub(super) async fn checks(host: &Arc<Host>) -> Vec<Check> {
     if let Ok(found) = &inspected {
         checks.extend([pgvector(found.pgvector.as_ref()), migrations(&found.migrations)]);
     }
+    checks.push(coordinator(host).await);
     checks.push(sandbox(host));
     checks.extend(disk::disks(&host.state, Some(&host.settings().config)).iter().map(disk::Disk::check));
     checks.extend(secrets(host));
@@ -57,6 +62,24 @@ fn database(host: &Host, inspected: &Result<Inspection, Option<StoreError>>) -> 
         "see `choirctl logs choird`"
     };
     Check::fail("database", format!("{kind}: {trouble}"), fix)
+}
+
+/// The Coordinator carries out a call; that it refuses this one, about a workspace nobody has, is its answer.
+async fn coordinator(host: &Host) -> Check {
+    let params = serde_json::json!({ "workspace": "choirctl doctor" });
+    let asked = host.coordinator.call(ANSWER_WITHIN, |reply| CoordinatorMsg::Ask {
+        method: "workspace.describe".to_owned(),
+        params,
+        caller: Caller::anyone(),
+        reply,
+    });
+    match asked.await {
+        Ok(Ok(_)) => {
+            Check::ok("coordinator", format!("answers on {}", host.state.coordinator_socket().display()))
+        }
+        Ok(Err(error)) => Check::fail("coordinator", error.to_string(), "see `choirctl logs choird`"),
+        Err(error) => Check::fail("coordinator", error.to_string(), "see `choirctl logs choird`"),
+    }
 }
 
 /// Whether this machine's clock can be believed: events carry its time, and leases and budgets count by it.

@@ -19,9 +19,9 @@ mod signals;
 mod streams;
 
 pub use boot::{BootError, Options, find_agent_binary, run};
+pub use coordinator::CoordinatorError;
 pub(crate) use leases::{LeaseError, LeasesMsg};
 pub(crate) use links::Carrier;
-pub use coordinator::CoordinatorError;
 pub use links::CarrierError;
 pub use settings::Settings;
 pub(crate) use shared::Host;

@@ -98,19 +98,16 @@ impl Coordinator {
         if self.durable {
             command.args(["--store", "postgres", "--state-dir"]).arg(self.state());
         }
-        let mut child = command
-            .env_remove("DATABASE_URL")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            command.env_remove("DATABASE_URL").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let out = child.stdout.take().unwrap();
         let line = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
             BufReader::new(out).read_line(&mut line).map(|_| line)
         });
         let line = tokio::time::timeout(SOON, line).await.expect("it starts in time").unwrap().unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+        let ready: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
         self.listen = ready["listen"].as_str().unwrap().to_owned();
         self.child = Some(child);
     }

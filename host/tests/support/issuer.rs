@@ -143,6 +143,11 @@ pub(crate) fn token(key: &SigningKey, header: Value, claims: &Value) -> String {
     format!("{signed}.{}", base64url(key.sign(signed.as_bytes()).bytes()))
 }
 
+/// What a DPoP proof says of the token it goes with (RFC 9449, section 4.2).
+pub(crate) fn digest(token: &str) -> String {
+    base64url(Digest::of(token.as_bytes()).bytes())
+}
+
 pub(crate) fn did(key: &SigningKey) -> String {
     choir_identity::vc::did_key(&key.public())
 }

@@ -58,6 +58,7 @@ impl Committer {
     /// Works until every sender is gone.
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Commit>) {
         let mut waiting: VecDeque<Commit> = VecDeque::new();
+        let mut last_group = 0;
         loop {
             if waiting.is_empty() {
                 match queue.recv().await {
@@ -65,13 +66,16 @@ impl Committer {
                     None => break,
                 }
             }
-            while waiting.len() < limits::CHAP_GROUP {
-                match queue.try_recv() {
-                    Ok(commit) => waiting.push_back(commit),
-                    Err(_) => break,
-                }
+            take_waiting(&mut waiting, &mut queue);
+            // Those whose commits were answered together will come together again. The first of them would go alone and
+            // make all others wait for two commits.
+            let first = Instant::now();
+            while waiting.len() < last_group && first.elapsed() < limits::CHAP_LINGER {
+                tokio::task::yield_now().await;
+                take_waiting(&mut waiting, &mut queue);
             }
             let group = gather(&mut waiting);
+            last_group = group.len();
             // A panic would be a defect; it must cost one group an "unknown", not every workspace its store.
             if AssertUnwindSafe(self.commit(group)).catch_unwind().await.is_err() {
                 tracing::error!("the committer of workspaces panicked; its connection is made anew");
@@ -186,6 +190,16 @@ impl Committer {
                 Err(CommitError::Conflict)
             };
             let _ = commit.reply.send(verdict);
+        }
+    }
+}
+
+/// Takes what is there, up to a group's size.
+fn take_waiting(waiting: &mut VecDeque<Commit>, queue: &mut mpsc::Receiver<Commit>) {
+    while waiting.len() < limits::CHAP_GROUP {
+        match queue.try_recv() {
+            Ok(commit) => waiting.push_back(commit),
+            Err(_) => break,
         }
     }
 }

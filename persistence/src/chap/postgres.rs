@@ -43,23 +43,26 @@ struct Inner {
 
 impl Postgres {
     pub(crate) fn new(store: &Store) -> Self {
-        Self::over(store.pool().clone())
+        Self::over((*store.pool().connect_options()).clone())
     }
 
     pub(crate) fn connect(options: PgConnectOptions) -> Self {
-        let pool = PgPoolOptions::new()
-            .max_connections(limits::POOL_CONNECTIONS)
-            .acquire_timeout(limits::ACQUIRE_WITHIN)
-            .connect_lazy_with(with_deadlines(options));
-        Self::over(pool)
+        Self::over(with_deadlines(options))
     }
 
-    fn over(pool: PgPool) -> Self {
+    fn over(options: PgConnectOptions) -> Self {
+        // Every statement here is served by an index, in its order. A planner without statistics, on a table that has
+        // just grown, may think otherwise; it is not asked.
+        let options =
+            options.options([("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off")]);
+        // A pool of its own: auditors reading logs must not keep users' messages waiting for a connection.
+        let pool = PgPoolOptions::new()
+            .max_connections(limits::CHAP_CONNECTIONS)
+            .acquire_timeout(limits::ACQUIRE_WITHIN)
+            .connect_lazy_with(options.clone());
         // The statement of a group never gains from the values it is planned for, and planning it takes longer than
         // running it.
-        let options = (*pool.connect_options())
-            .clone()
-            .options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]);
+        let options = options.options([("plan_cache_mode", "force_generic_plan")]);
         let (commits, queue) = mpsc::channel(limits::CHAP_QUEUE);
         let task = tokio::spawn(Committer::new(Claim::with_key(options, CLAIM)).run(queue));
         let (commits, committer) = (RwLock::new(Some(commits)), Mutex::new(Some(task)));
@@ -83,6 +86,8 @@ impl Postgres {
         {
             task.abort();
         }
+        // Waits for connections that are in use, each of which has the server's own deadline on its statement.
+        let _ = tokio::time::timeout(limits::STATEMENT_WITHIN, self.inner.pool.close()).await;
     }
 
     pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {

@@ -7,6 +7,7 @@ mod reads;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use choir_chap::{Refusal, Settings, Workspace};
 use choir_messages::chap::ObjectKey;
@@ -18,7 +19,7 @@ use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec
 use crate::gauge::Held;
 use crate::inboxes::{Ask, InboxMsg};
 use crate::job::Job;
-use crate::limits::{READS, RESTART_BACKOFF, STUCK_AFTER, WORKSPACE_QUEUE};
+use crate::limits::{LINGER, READS, RESTART_BACKOFF, STUCK_AFTER, WORKSPACE_QUEUE};
 use crate::pen::{PenMsg, Write};
 use crate::settings::Clock;
 use batch::Waiting;
@@ -46,6 +47,8 @@ pub(crate) enum WorkspaceMsg {
     Written(bool),
     /// A read of the log is over.
     WasRead,
+    /// Those who were answered together have had a moment to call again.
+    Linger,
 }
 
 impl Mail for WorkspaceMsg {
@@ -56,6 +59,7 @@ impl Mail for WorkspaceMsg {
             Self::Inbox { .. } => "inbox",
             Self::Written(_) => "written",
             Self::WasRead => "was_read",
+            Self::Linger => "linger",
         }
     }
 }
@@ -83,6 +87,10 @@ pub(crate) struct WorkspaceActor {
     writing: bool,
     /// Reads of the log under way.
     reads: usize,
+    /// Calls of the last batch.
+    last_batch: usize,
+    /// Since when the next batch has been held back for more calls.
+    lingering: Option<Instant>,
 }
 
 /// A workspace's actor as a child: restarted when it crashes, gone when it was ended for idling.
@@ -97,6 +105,8 @@ pub(crate) fn child(slot: Slot<WorkspaceMsg>, id: String, around: Arc<Surroundin
                 waiting: VecDeque::new(),
                 writing: false,
                 reads: 0,
+                last_batch: 0,
+                lingering: None,
             })
         }
     })
@@ -116,14 +126,30 @@ impl WorkspaceActor {
             if batch.changes.is_empty() {
                 continue;
             }
+            let batch_size = batch.answers.len();
             let (stored, is_stored) = reply_port();
             let write = Write { changes: batch.changes, answers: batch.answers, stored };
+            self.last_batch = batch_size;
             // Refused or dropped, its calls come back; the rules' view is thrown away then.
             self.writing = true;
             let _ = self.around.pen.send(PenMsg::Write(write)).await;
             cx.pipe_to_self(is_stored, |stored| WorkspaceMsg::Written(stored.unwrap_or(false)))?;
         }
         Ok(())
+    }
+
+    /// Whether the next batch is held back a moment: those who were answered together will call together again, and the
+    /// first of them would go alone and make all others wait for two commits.
+    fn holds_back(&mut self, looks_again: bool, cx: &Context<WorkspaceMsg>) -> bool {
+        let Some(since) = self.lingering else { return false };
+        let lingers = self.waiting.len() < self.last_batch
+            && since.elapsed() < LINGER
+            // Behind whatever has arrived; a full mailbox has calls enough.
+            && (!looks_again || cx.address().try_send(WorkspaceMsg::Linger).is_ok());
+        if !lingers {
+            self.lingering = None;
+        }
+        lingers
     }
 
     async fn inbox(&mut self, ask: Ask, caller: &Caller) {
@@ -146,6 +172,7 @@ impl Actor for WorkspaceActor {
     type Msg = WorkspaceMsg;
 
     async fn handle(&mut self, msg: WorkspaceMsg, cx: &mut Context<WorkspaceMsg>) -> Result<(), Failure> {
+        let looks_again = matches!(msg, WorkspaceMsg::Written(_) | WorkspaceMsg::Linger);
         match msg {
             WorkspaceMsg::Call(mut job) => {
                 if self.waiting.len() >= WORKSPACE_QUEUE {
@@ -164,6 +191,7 @@ impl Actor for WorkspaceActor {
             WorkspaceMsg::Inbox { ask, caller } => self.inbox(ask, &caller).await,
             WorkspaceMsg::Written(stored) => {
                 self.writing = false;
+                self.lingering = (self.last_batch > 1).then(Instant::now);
                 match &mut self.memory {
                     Some(memory) if stored => memory.committed(),
                     // What it had decided did not happen, or nobody knows: the store does.
@@ -171,7 +199,8 @@ impl Actor for WorkspaceActor {
                 }
             }
             WorkspaceMsg::WasRead => self.reads = self.reads.saturating_sub(1),
+            WorkspaceMsg::Linger => tokio::task::yield_now().await,
         }
-        self.work(cx).await
+        if self.holds_back(looks_again, cx) { Ok(()) } else { self.work(cx).await }
     }
 }

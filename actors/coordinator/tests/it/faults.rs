@@ -9,10 +9,15 @@ use serde_json::json;
 
 use crate::support::{Said, log, run_plain};
 
-/// A store whose commits fail as planned, then succeed; and how many commits there were.
-fn planned() -> (ChapStore, Arc<Mutex<VecDeque<Option<Fault>>>>, Arc<Mutex<Vec<usize>>>) {
-    let plan: Arc<Mutex<VecDeque<Option<Fault>>>> = Arc::default();
-    let commits: Arc<Mutex<Vec<usize>>> = Arc::default();
+/// How the next commits fail.
+type Plan = Arc<Mutex<VecDeque<Option<Fault>>>>;
+
+/// Entries of each commit so far.
+type Commits = Arc<Mutex<Vec<usize>>>;
+
+/// A store whose commits fail as planned, then succeed.
+fn planned() -> (ChapStore, Plan, Commits) {
+    let (plan, commits) = (Plan::default(), Commits::default());
     let (faults, sizes) = (Arc::clone(&plan), Arc::clone(&commits));
     let store = ChapStore::memory_with_faults(Faults::new(move |change| {
         sizes.lock().unwrap().push(change.entries.len());

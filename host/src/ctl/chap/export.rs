@@ -150,7 +150,7 @@ async fn write(
             chain.link(&line)?;
             sink.line(&line)?;
             trailer.entries += 1;
-            if trailer.entries % TELL_EVERY == 0 {
+            if trailer.entries.is_multiple_of(TELL_EVERY) {
                 printer.say(&format!("{} entries", trailer.entries));
             }
         }

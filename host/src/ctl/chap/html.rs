@@ -37,7 +37,14 @@ pub(super) fn page(overrides: &Overrides, unmet: &[Unmet], workspace: Option<&st
          <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
     );
     if let Some((first, last)) = &overrides.window {
-        let _ = writeln!(out, "<p class=\"dim\">{} to {}, {} entries, {} refused calls</p>", escape(first), escape(last), overrides.entries, overrides.refused);
+        let _ = writeln!(
+            out,
+            "<p class=\"dim\">{} to {}, {} entries, {} refused calls</p>",
+            escape(first),
+            escape(last),
+            overrides.entries,
+            overrides.refused
+        );
     }
     figures(&mut out, overrides);
     out.push_str("<p class=\"dim\">An override that preserves intent says the same better; one that substitutes it says that the \
@@ -77,7 +84,10 @@ fn chart(out: &mut String, title: &str, list: &[Named]) {
     let Some(most) = list.iter().map(|named| named.count).max().filter(|most| *most > 0) else { return };
     let shown = &list[..list.len().min(BARS)];
     let height = 26 * shown.len();
-    let _ = write!(out, "<h2>{title}</h2>\n<svg viewBox=\"0 0 720 {height}\" role=\"img\" aria-label=\"{title}\">");
+    let _ = write!(
+        out,
+        "<h2>{title}</h2>\n<svg viewBox=\"0 0 720 {height}\" role=\"img\" aria-label=\"{title}\">"
+    );
     for (row, named) in shown.iter().enumerate() {
         let (y, width) = (26 * row, named.count * 380 / most);
         let _ = write!(
@@ -154,7 +164,8 @@ fn promotion(out: &mut String, overrides: &Overrides, unmet: &[Unmet]) {
                   <div class=\"wide\"><table><thead><tr><th>agent</th><th>mode</th><th class=\"n\">tasks</th><th>overrides</th>\
                   <th>rejections</th><th>abstentions</th><th class=\"n\">median review</th><th>still asked for</th></tr></thead><tbody>");
     for (one, lacks) in overrides.promotion.iter().zip(unmet) {
-        let median = one.review_median_ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms.div_ceil(1000)));
+        let median =
+            one.review_median_ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms.div_ceil(1000)));
         let asked = if lacks.unmet.is_empty() { "nothing".to_owned() } else { lacks.unmet.join("; ") };
         let _ = write!(
             out,
@@ -202,7 +213,11 @@ fn list(out: &mut String, overrides: &Overrides) {
 }
 
 fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most - 1).chain(['…']).collect()
+    }
 }
 
 /// Text that a stranger wrote, as text and nothing else.

@@ -32,7 +32,10 @@ impl Lines {
         let mut line = Vec::new();
         let most = u64::try_from(self.limit).unwrap_or(u64::MAX).saturating_add(1);
         let failed = |why: String| ControlError::new(ErrorCode::Runtime, why);
-        (&mut self.reader).take(most).read_until(b'\n', &mut line).map_err(|error| failed(error.to_string()))?;
+        (&mut self.reader)
+            .take(most)
+            .read_until(b'\n', &mut line)
+            .map_err(|error| failed(error.to_string()))?;
         if line.is_empty() {
             return Ok(None);
         }
@@ -40,9 +43,14 @@ impl Lines {
         if line.last() == Some(&b'\n') {
             line.pop();
         } else if line.len() > self.limit {
-            return Err(failed(format!("line {} is longer than {} bytes: this is no log", self.number, self.limit)));
+            return Err(failed(format!(
+                "line {} is longer than {} bytes: this is no log",
+                self.number, self.limit
+            )));
         }
         let number = self.number;
-        String::from_utf8(line).map(Some).map_err(|_| failed(format!("line {number} is not UTF-8: this is no log")))
+        String::from_utf8(line)
+            .map(Some)
+            .map_err(|_| failed(format!("line {number} is not UTF-8: this is no log")))
     }
 }

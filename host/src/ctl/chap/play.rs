@@ -53,6 +53,7 @@ pub(super) async fn run(client: &Client, files: &[PathBuf], printer: &Printer) -
 
 fn read(file: &Path) -> Result<Scenario, ControlError> {
     let failed = |code, why: String| ControlError::new(code, format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| failed(ErrorCode::Runtime, error.to_string()))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| failed(ErrorCode::Runtime, error.to_string()))?;
     Scenario::parse(&text).map_err(|error| failed(ErrorCode::Usage, error.to_string()))
 }
