@@ -84,7 +84,7 @@ class Play:
         before = workspace.tasks.get(task) if workspace and isinstance(task, str) else None
         if same(theirs, ours):
             for name, fits in PARTINGS:
-                if isinstance(envelope, dict) and fits(envelope, ours, before):
+                if isinstance(envelope, dict) and fits(envelope, ours, before, workspace):
                     self.counts["ended: " + name] += 1
                     raise End
             if "result" in ours and envelope["method"] == "workspace.create" and not params(envelope).get("workspace"):

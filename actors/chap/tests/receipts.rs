@@ -1,5 +1,7 @@
 //! The Coordinator's transparency log: receipts, checkpoints and proofs of growth, checked by what an auditor has.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's failure")]
+
 mod support;
 
 use base64::Engine as _;

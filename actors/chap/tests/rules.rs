@@ -271,7 +271,7 @@ fn only_an_addressed_reviewer_decides_and_the_attempt_of_another_member_is_recor
     assert_eq!(house.code("decide.approve", with(CY, json!({"task_id": id}))), -32011);
     let log = house.log("wsp_a");
     assert_eq!((log.len(), log[before].refused), (before + 1, Some(-32011)));
-    assert_eq!(log[before].tasks, [id.clone()]);
+    assert_eq!(log[before].tasks, std::slice::from_ref(&id));
     assert_eq!(house.code("decide.approve", with("human:eve@e.org", json!({"task_id": id}))), -32011);
     assert_eq!(house.log("wsp_a").len(), before + 1);
 }
@@ -310,7 +310,7 @@ fn after_its_deadline_a_review_takes_no_decision_whether_or_not_a_timer_has_run(
         log[before].record.contains("review_lapsed")
             && log[before].from.as_deref() == Some("service:coordinator")
     );
-    assert_eq!(log[before].tasks, [id.clone()]);
+    assert_eq!(log[before].tasks, std::slice::from_ref(&id));
     assert_eq!(house.code("decide.approve", with(ANN, json!({"task_id": id}))), -32013);
     // Requested again, with other content, it is a new review.
     let again = request(&mut house, &id, json!({"artefact": {"text": "better"}}));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::review::{SUCCESSOR, check_member};
-use super::task::{TASK_ID, tell_delegator};
+use super::task::{TASK_ID, stated, tell_delegator};
 use super::{check_assignee, check_mode, mode_forces_review, note, or_empty, store_new_task};
 use crate::call::content_hash;
 use crate::limits::TASKS_PER_SNAPSHOT;
@@ -97,7 +97,9 @@ enum Scope {
 }
 
 fn scope(txn: &Txn<'_>, params: &Params<'_>) -> Result<Scope, Stop> {
-    match params.text("scope").unwrap_or("task") {
+    // A scope that is null is none of the three; one that is left out is a task.
+    let scope = if params.has("scope") { params.text("scope").unwrap_or_default() } else { "task" };
+    match scope {
         "task" => Ok(Scope::Task(Box::new(txn.task(params)?))),
         "participant" => {
             let uri = params.filled("participant_uri").or_else(|| params.filled("uri"));
@@ -224,7 +226,7 @@ fn supersede(txn: &mut Txn<'_>, params: &Params<'_>) -> Handled {
     task.review_required = if old.review_required == Some(true) || mode_forces_review(txn, mode) {
         Some(true)
     } else {
-        wanted.flag("review_required")
+        stated(&wanted)
     };
     store_new_task(txn, &task)?;
     old.superseded_by = Some(task.id.clone());

@@ -72,13 +72,17 @@ pub(crate) fn create(txn: &mut Txn<'_>, params: &Params<'_>) -> Handled {
     let mut task = Task::new(id, kind, parties, params.any("input"), mode, now, None);
     task.deadline = note(params.text("deadline"));
     task.routing_hints = params.map("routing_hints").cloned();
-    task.review_required =
-        if mode_forces_review(txn, mode) { Some(true) } else { params.flag("review_required") };
+    task.review_required = if mode_forces_review(txn, mode) { Some(true) } else { stated(params) };
     store_new_task(txn, &task)?;
     if let Some(key) = params.text("idempotency_key") {
         txn.put(&Idempotency { id: key_id(key), task_id: task.id.clone() });
     }
     Ok(json!({"task_id": task.id, "state": "created"}).into())
+}
+
+/// What a caller says of `review_required`: a null is a no.
+pub(crate) fn stated(params: &Params<'_>) -> Option<bool> {
+    params.has("review_required").then(|| params.flag("review_required").unwrap_or(false))
 }
 
 /// Where a task may go by `task.update`. Pauses belong to `control/1.0`, reviews to `review/1.0`.
