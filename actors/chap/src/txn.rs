@@ -242,12 +242,6 @@ impl<'a> Txn<'a> {
         self.puts.insert(key.clone(), Some(Object { key, body, open: object.open(), due: object.due() }));
     }
 
-    /// Removes an object.
-    #[allow(dead_code, reason = "records of the wider methods are removed with it")]
-    pub(crate) fn remove<T: Stored>(&mut self, id: &str) {
-        self.puts.insert(ObjectKey { kind: T::KIND, id: id.to_owned() }, None);
-    }
-
     /// Says that the call's entry is about this task, beyond the `task_id` it names itself.
     pub(crate) fn concerns(&mut self, task: &str) {
         self.concerns.insert(task.to_owned());
