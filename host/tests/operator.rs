@@ -8,7 +8,7 @@ use choir_host::control::Op;
 use choir_host::control::views::{AppliedView, Check, CheckStatus, StatusView};
 use choir_scripted_model::Script;
 use serde_json::{Value, json};
-use support::{SOON, World};
+use support::{SOON, User, World};
 
 /// Runs choirctl; returns its exit code, standard output and standard error.
 async fn choirctl(world: &World, arguments: &[&str]) -> (i32, String, String) {
@@ -25,6 +25,10 @@ async fn status(world: &World) -> StatusView {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_looks_at_clock_pgvector_migrations_and_disks_with_and_without_choird() {
     let mut world = World::new(Script::default(), |_| ()).await;
+    // An answer is in the log before it is said: from here on there is a newest event.
+    let mut user = User::of(&world);
+    let message = user.send("hello").await;
+    user.answer_to(message).await;
     let (_, out, err) = choirctl(&world, &["--json", "doctor"]).await;
     let checks: Vec<Check> = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
     let of = |id: &str| {
