@@ -13,7 +13,7 @@ SECONDS := 60
 # The native Postgres that tests and the demo use unless DATABASE_URL names another.
 POSTGRES := $(or $(CHOIR_POSTGRES_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/choir/postgres-18.6.3)
 
-.PHONY: help demo test test-fast bench fuzz interop lint fmt fetch-postgres tools-for-tests clean
+.PHONY: help demo test test-fast bench fuzz interop interop-speed lint fmt fetch-postgres tools-for-tests clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -37,6 +37,9 @@ bench: fetch-postgres ## every benchmark; prints, asserts nothing
 
 interop: ## the CHAP reference's own packages against our Coordinator (SEQUENCES=300)
 	interop/run
+
+interop-speed: fetch-postgres ## calls per second of the CHAP reference and of ours, side by side (ROUNDS=500)
+	interop/speed
 
 fuzz: ## every fuzz target in turn, SECONDS=60 each, or one of them (TARGET=guard); needs a nightly toolchain
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked --version $(CARGO_FUZZ_VERSION)

@@ -44,6 +44,8 @@ impl SignalHandler for Signals {
             Signal::ConfigChanged { .. } => ("config_changed", None),
             Signal::ShutDown { .. } => ("shut_down", None),
             Signal::KillActor { .. } => ("kill_actor", None),
+            Signal::RunTool { .. } => ("run_tool", None),
+            Signal::StopTool { .. } => ("stop_tool", None),
         };
         let message = message.map(tracing::field::display);
         let span = tracing::info_span!("signal", otel.kind = "server", signal, message);
@@ -61,7 +63,11 @@ impl Signals {
             return SignalAck::Refused(SignalRefused::WrongLease);
         }
         match &request.signal {
-            Signal::UserMessage { .. } | Signal::Inject { .. } | Signal::Cancel { .. } => {
+            Signal::UserMessage { .. }
+            | Signal::Inject { .. }
+            | Signal::Cancel { .. }
+            | Signal::RunTool { .. }
+            | Signal::StopTool { .. } => {
                 let told = self.arbiter.call(RECORD, |reply| ArbiterMsg::Signal { request, reply });
                 // The arbiter may be between two lives; the host sends the signal again.
                 told.await.unwrap_or(SignalAck::Refused(SignalRefused::NotReady))

@@ -31,6 +31,9 @@ pub const CONTROL_WRITE: Duration = Duration::from_secs(10);
 /// How long any single control operation may take inside choird unless its own deadline is named.
 pub const CONTROL_OPERATION: Duration = Duration::from_secs(30);
 
+/// How long the desk is asked for a run's next events before it is asked again: long, for a model may think long.
+pub const LEDGER_FOLLOW: Duration = Duration::from_secs(60);
+
 /// Longest path of a Unix socket in bytes, without its terminating zero (`sockaddr_un`).
 pub const SOCKET_PATH_BYTES: usize = 107;
 

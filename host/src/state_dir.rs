@@ -124,6 +124,12 @@ impl StateDir {
         self.root.join("socks/chap.sock")
     }
 
+    /// The home of the signed ledger.
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.root.join("ledger")
+    }
+
     /// The directory that holds one agent's link socket and nothing else; it is what a sandbox is shown.
     #[must_use]
     pub fn link_dir(&self, agent: &AgentId) -> PathBuf {

@@ -32,6 +32,11 @@ pub(crate) fn set_parent(span: &tracing::Span, parent: &TraceContext) {
     trace_context::set_parent(span, parent);
 }
 
+/// Makes a span the child of the one that a caller's `traceparent` header names.
+pub(crate) fn remote_parent(span: &tracing::Span, traceparent: &str) {
+    trace_context::set_parent(span, &TraceContext(traceparent.to_owned()));
+}
+
 /// Teaches the scrubber all secrets in force.
 pub(crate) fn learn_secrets(scrubber: &Scrubber, secrets: &Secrets) {
     let unknown = scrubber.replace(secrets.values());

@@ -211,3 +211,140 @@ async fn off_loopback_without_tls_and_tokens_it_does_not_start() {
     assert_eq!(refused.code, 5, "{}", refused.err);
     assert!(refused.err.contains("127.0.0.1") && refused.err.contains("TLS"), "{}", refused.err);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workspaces_are_listed_and_an_unknown_one_is_answered_with_the_command_that_lists_them() {
+    let server = Coordinator::start(&[]).await;
+    let url = server.url();
+    let list = ["workspace-log", "list", "--url", &url];
+    assert_eq!(choirctl(&list).out, "no workspaces\n");
+    // More than one page of them.
+    let mut made: Vec<String> = (0..130).map(|n| format!("wsp_{n:03}")).collect();
+    for workspace in &made {
+        server.tasks(workspace, 1).await;
+    }
+    let listed = choirctl(&["--json", "workspace-log", "list", "--url", &url]);
+    let lines: Vec<Value> = serde_json::from_str(&listed.out).unwrap();
+    let names: Vec<String> =
+        lines.iter().map(|line| line["workspace"].as_str().unwrap().to_owned()).collect();
+    made.sort();
+    assert_eq!(names, made);
+    assert!(lines.iter().all(|line| line["entries"] == 2), "{}", listed.out);
+    for command in [["workspace-log", "export"], ["overrides", "report"]] {
+        let unknown = choirctl(&[command[0], command[1], "wsp_typo", "--url", &url]);
+        assert_eq!(unknown.code, 1, "{}", unknown.err);
+        assert!(unknown.err.contains("Unknown workspace: wsp_typo"), "{}", unknown.err);
+        assert!(unknown.err.contains("next: choirctl workspace-log list"), "{}", unknown.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_reading_is_for_members_workspaces_are_not_listed() {
+    let server = Coordinator::start(&["--require-read-membership"]).await;
+    server.tasks(&fresh("wsp"), 1).await;
+    let refused = choirctl(&["workspace-log", "list", "--url", &server.url()]);
+    assert_eq!(refused.code, 5, "{}", refused.err);
+    assert!(refused.out.is_empty() && refused.err.contains("operators"), "{}", refused.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redacted_entry_and_a_saved_checkpoint_are_checked_offline() {
+    let server = Coordinator::durable(&["--default-profiles", "core/1.0,review/1.0,audit-scitt/1.0"]).await;
+    let (url, workspace) = (server.url(), fresh("wsp"));
+    let join = json!({ "workspace": workspace, "from": "human:w@e.org", "type": "human", "role": "admin" });
+    server.client().call("participant.join", join).await.unwrap();
+    server.tasks(&workspace, 5).await;
+    let path = |name: &str| server.folder().join(name).to_str().unwrap().to_owned();
+    let save =
+        |to: &str| choirctl(&["--json", "workspace-log", "checkpoint", &workspace, "-o", to, "--url", &url]);
+    let early = path("early");
+    let saved = save(&early);
+    assert_eq!(saved.code, 0, "{}", saved.err);
+    let told: Value = serde_json::from_str(&saved.out).unwrap();
+    let key = told["log_key"].as_str().unwrap();
+    assert_eq!(save(&early).code, 3, "a saved checkpoint is not overwritten");
+    let redact = json!({ "workspace": workspace, "from": "human:w@e.org", "seq": 2, "reason": "privacy" });
+    server.client().call("audit.redact", redact).await.unwrap();
+    let log = path("log");
+    let export = ["workspace-log", "export", &workspace, "--receipts", "--url", &url, "-o", &log];
+    assert_eq!(choirctl(&export).code, 0);
+    let verified = choirctl(&["verify", &log, "--log-key", key, "--checkpoint", &early]);
+    assert_eq!(verified.code, 0, "{}", verified.out);
+    assert!(verified.out.contains("redacted    1; their hashes were taken as given"), "{}", verified.out);
+    assert!(verified.out.contains("head the same, root of the tree the same"), "{}", verified.out);
+    // A checkpoint of a longer log: the file lacks its end.
+    server.tasks(&workspace, 3).await;
+    let late = path("late");
+    assert_eq!(save(&late).code, 0);
+    let short = choirctl(&["verify", &log, "--log-key", key, "--checkpoint", &late]);
+    assert_eq!(short.code, 1, "{}", short.out);
+    assert!(short.out.contains("entries are missing at its end"), "{}", short.out);
+    assert_eq!(choirctl(&["verify", &log, "--checkpoint", &late]).code, 2, "a key is needed");
+}
+
+/// Posts these bytes; the code of the answer's error, or none.
+async fn code_of(at: &str, body: &[u8]) -> Option<i64> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut wire = tokio::net::TcpStream::connect(at).await.unwrap();
+    let head = format!(
+        "POST /chap HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    wire.write_all(head.as_bytes()).await.unwrap();
+    wire.write_all(body).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(SOON, wire.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let text = String::from_utf8(answer).unwrap();
+    let (_, json) = text.split_once("\r\n\r\n").unwrap();
+    let answer: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{text}"));
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    for inside in ["panicked", "src/", "choir_", ".rs"] {
+        assert!(!message.contains(inside), "{message}");
+    }
+    answer["error"]["code"].as_i64()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_over_http_gets_the_documented_code_and_the_next_call_is_served() {
+    let server = Coordinator::start(&["--enable-chain"]).await;
+    let (workspace, url) = (fresh("wsp"), server.url());
+    server.tasks(&workspace, 1).await;
+    let at = url.trim_start_matches("http://");
+    let call = |input: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"task.create","params":{{"workspace":"{workspace}","from":"human:w@e.org","kind":"k","assignee":"human:w@e.org","input":{input}}}}}"#
+        )
+    };
+    let sized = |bytes: usize| call(&format!("\"{}\"", "x".repeat(bytes - call("\"\"").len())));
+    let nested = |levels: usize| call(&format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
+    let before = server.entries_eventually(&workspace).await;
+    for (what, body, code) in [
+        ("1 MiB and one byte", sized(1024 * 1024 + 1).into_bytes(), -32600),
+        ("65 levels", nested(63).into_bytes(), -32600),
+        ("a million levels", nested(1_000_000).into_bytes(), -32600),
+        ("a lone surrogate", call(r#""\ud800""#).into_bytes(), -32602),
+        ("a number beyond the safe ones", call("9007199254740992").into_bytes(), -32602),
+        ("a fraction", call("0.5").into_bytes(), -32602),
+        ("a batch", format!("[{}]", call("1")).into_bytes(), -32600),
+        ("no JSON", b"{".to_vec(), -32700),
+        ("no UTF-8", b"\xff\xfe{}".to_vec(), -32700),
+        ("nothing", Vec::new(), -32700),
+    ] {
+        assert_eq!(code_of(at, &body).await, Some(code), "{what}");
+    }
+    assert_eq!(server.entries_eventually(&workspace).await, before, "none of it is on the log");
+    // What is only unusual is taken: the largest and the deepest call, keys that stand twice, a notification.
+    for (what, body) in [
+        ("1 MiB", sized(1024 * 1024)),
+        ("64 levels", nested(62)),
+        ("a key twice", call(r#"{"a":1,"a":2}"#)),
+        ("a notification", call("1").replacen(r#""id":1,"#, "", 1)),
+    ] {
+        assert_eq!(code_of(at, body.as_bytes()).await, None, "{what}");
+    }
+    assert_eq!(server.entries_eventually(&workspace).await, before + 4);
+    let verified =
+        server.client().call("audit.verify_chain", json!({ "workspace": workspace })).await.unwrap();
+    assert_eq!(verified["status"], "verified");
+}

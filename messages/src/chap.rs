@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Digest;
 use crate::time::Timestamp;
 
 /// The kinds of objects a workspace keeps.
@@ -34,6 +35,9 @@ pub enum ObjectKind {
     SignedCall,
     /// An invitation, capture, checkpoint or other record of the wider methods, by id.
     Record,
+    /// A redaction's order to the store, by the redacted entry's `seq` in decimal: its body is an [`Erasure`], and storing
+    /// it overwrites that entry's record with [`ErasedRecord`]'s text, in the same commit.
+    Erasure,
 }
 
 impl ObjectKind {
@@ -52,6 +56,7 @@ impl ObjectKind {
             Self::Idempotency => "idempotency",
             Self::SignedCall => "signed_call",
             Self::Record => "record",
+            Self::Erasure => "erasure",
         }
     }
 
@@ -70,6 +75,7 @@ impl ObjectKind {
             Self::Idempotency,
             Self::SignedCall,
             Self::Record,
+            Self::Erasure,
         ]
         .into_iter()
         .find(|kind| kind.as_str() == name)
@@ -117,6 +123,46 @@ pub struct Entry {
     pub from: Option<String>,
     /// The tasks it is about, for the filter by task.
     pub tasks: Vec<String>,
+}
+
+/// The body of an [`ObjectKind::Erasure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasure {
+    /// The redaction's own entry.
+    pub by_seq: u64,
+}
+
+/// What stands in the place of an erased record: `{"erased":{"by_seq":…,"digest":"sha256:…"}}`, exactly. No call's record
+/// reads like it, since every call has a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErasedRecord {
+    /// The redaction's own entry.
+    pub by_seq: u64,
+    /// The SHA-256 of the text that was there.
+    pub digest: Digest,
+}
+
+impl ErasedRecord {
+    /// What takes the place of that record.
+    #[must_use]
+    pub fn of(record: &str, by_seq: u64) -> Self {
+        Self { by_seq, digest: Digest::of(record.as_bytes()) }
+    }
+
+    /// Reads the text; `None` for every other one.
+    #[must_use]
+    pub fn read(record: &str) -> Option<Self> {
+        let inner = record.strip_prefix(r#"{"erased":{"by_seq":"#)?.strip_suffix(r#""}}"#)?;
+        let (by_seq, digest) = inner.split_once(r#","digest":"sha256:"#)?;
+        let this = Self { by_seq: by_seq.parse().ok()?, digest: digest.parse().ok()? };
+        (this.to_string() == record).then_some(this)
+    }
+}
+
+impl std::fmt::Display for ErasedRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, r#"{{"erased":{{"by_seq":{},"digest":"sha256:{}"}}}}"#, self.by_seq, self.digest)
+    }
 }
 
 /// One message that a participant is owed.
@@ -188,4 +234,20 @@ pub struct EntryPage {
     pub entries: Vec<Entry>,
     /// Where to go on: every entry before it that matches has been returned. Never past the log's end.
     pub next_seq: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_erased_record_reads_back_and_nothing_like_it_does() {
+        let erased = ErasedRecord::of("{\"jsonrpc\":\"2.0\"}", 41);
+        let text = erased.to_string();
+        assert_eq!(ErasedRecord::read(&text), Some(erased));
+        let longer = text.replace("}}", "},\"jsonrpc\":\"2.0\",\"method\":\"x\"}");
+        for other in [&longer, &text.replace("41", "041"), &text.replace("41", "+41"), &text.to_uppercase(), ""] {
+            assert_eq!(ErasedRecord::read(other), None, "{other}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{self, CanonicalError};
 use crate::chain::Digest;
-use crate::id::{AgentId, InvocationId, MessageId, ModelCallId, SessionId};
+use crate::id::{AgentId, InvocationId, JobName, MessageId, ModelCallId, SessionId};
 use crate::json::Json;
 use crate::limits;
 use crate::model::{ModelFailure, Usage};
@@ -340,6 +340,18 @@ pub enum EventBody {
         /// Its version.
         version: u64,
     },
+    /// The host asked for a tool call beside any turn. The same again, while the call is open: it was interrupted and is
+    /// taken up. Counts against [`limits::HOST_CALL_TRIES`].
+    HostCallAsked {
+        /// Its invocation id, chosen by the host.
+        invocation: InvocationId,
+        /// The job it is for; its lane is `core:<job>`.
+        job: JobName,
+        /// The tool.
+        tool: String,
+        /// The arguments as they were asked for.
+        arguments: String,
+    },
 }
 
 impl EventBody {
@@ -363,6 +375,7 @@ impl EventBody {
             Self::Notice { .. } => "Notice",
             Self::MessageClosed { .. } => "MessageClosed",
             Self::ConfigApplied { .. } => "ConfigApplied",
+            Self::HostCallAsked { .. } => "HostCallAsked",
         }
     }
 }

@@ -66,5 +66,11 @@ pub const TRIES_PER_STEP: u32 = 2;
 /// agent that ends this often under one message is not helped by one more start.
 pub const RESUMES_PER_MESSAGE: u32 = 8;
 
+/// Tool calls the host may have open in one session beside the turn's: a few proposals of a few runs at once.
+pub const HOST_CALLS: usize = 8;
+
+/// Times a tool call of the host is begun. One that was interrupted this often is taken to be what interrupts it.
+pub const HOST_CALL_TRIES: u32 = 4;
+
 /// Events that may wait for the host in the agent's journal; beyond it nothing new is taken until the link is back.
 pub const UNACKNOWLEDGED_EVENTS: u64 = 10_000;

@@ -11,6 +11,7 @@
 //! 4. A model answers only when no call of its turn is open.
 //! 5. A call is proposed, then requested, then committed, then has exactly one result; a result may come at any stage.
 //! 6. A message is closed as answered or failed only when none of its calls is open.
+//! 7. A call of the host is asked for, then goes the way of rule 5; it has nothing to do with the turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventBody, Head, MessageOutcome, Revision};
-use crate::id::{AgentId, InvocationId, MessageId, SessionId};
+use crate::id::{AgentId, InvocationId, JobName, MessageId, SessionId};
 use crate::json::{self, Json};
 use crate::limits;
 use crate::model::{ModelFailure, Turn};
@@ -36,6 +37,10 @@ pub const TRANSCRIPT_BYTES: usize = 192 * 1024;
 
 /// Instructions waiting for a safe point.
 pub const PENDING_INJECTIONS: usize = 16;
+
+/// Ids of ended host calls remembered so that a repeated signal is recognised: the host repeats only what has no durable
+/// result yet, so this covers the open ones with a wide margin.
+pub const REMEMBERED_HOST_CALLS: usize = 256;
 
 /// Why an event may not follow the log so far.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +134,17 @@ impl CallView {
     pub const fn is_open(&self) -> bool {
         !matches!(self.stage, CallStage::Done { .. })
     }
+}
+
+/// One open call of the host ([`EventBody::HostCallAsked`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCallView {
+    /// The job it is for.
+    pub job: JobName,
+    /// The call; what was asked for stands in the place of a model's proposal.
+    pub call: CallView,
+    /// Times it was begun.
+    pub asked: u32,
 }
 
 /// What came of the current turn so far.
@@ -229,6 +245,12 @@ pub struct SessionView {
     pub config_version: u64,
     /// Ids of recorded messages and requests, newest last.
     pub recorded: VecDeque<MessageId>,
+    /// Open calls of the host.
+    #[serde(default)]
+    pub host_calls: Vec<HostCallView>,
+    /// Ids of the host's calls that have their result, newest last.
+    #[serde(default)]
+    pub host_calls_done: VecDeque<InvocationId>,
 }
 
 impl SessionView {
@@ -246,6 +268,8 @@ impl SessionView {
             injections: Vec::new(),
             config_version: 0,
             recorded: VecDeque::new(),
+            host_calls: Vec::new(),
+            host_calls_done: VecDeque::new(),
         }
     }
 
@@ -270,6 +294,12 @@ impl SessionView {
     #[must_use]
     pub fn call(&self, invocation: InvocationId) -> Option<&CallView> {
         self.turn.as_ref()?.calls.iter().find(|call| call.invocation == invocation)
+    }
+
+    /// An open call of the host.
+    #[must_use]
+    pub fn host_call(&self, invocation: InvocationId) -> Option<&HostCallView> {
+        self.host_calls.iter().find(|open| open.call.invocation == invocation)
     }
 
     /// Folds one event in. The chain (session, revision, hashes) is [`Event::check`]'s business; this checks meaning.
@@ -357,7 +387,7 @@ impl SessionView {
                 turn.end = TurnEnd::Failure(failure.clone());
             }
             EventBody::ToolCallRequested { invocation, input, .. } => {
-                let call = self.open_call(*invocation)?;
+                let (call, of_turn) = self.open_call(*invocation)?;
                 if call.stage != CallStage::Proposed {
                     return Err(Rule::CallOrder);
                 }
@@ -369,10 +399,10 @@ impl SessionView {
                     return Err(Rule::Bound);
                 }
                 call.stage = CallStage::Requested { input: input.clone() };
-                self.came_further();
+                self.came_further(of_turn);
             }
             EventBody::ToolCallCommitted { invocation, locks, side_effect, replay, .. } => {
-                let call = self.open_call(*invocation)?;
+                let (call, of_turn) = self.open_call(*invocation)?;
                 let CallStage::Requested { input } = &call.stage else { return Err(Rule::CallOrder) };
                 if locks.len() > limits::LOCKS_PER_CALL {
                     return Err(Rule::Bound);
@@ -385,19 +415,23 @@ impl SessionView {
                     rev,
                 };
                 self.spent.tool_calls = self.spent.tool_calls.saturating_add(1);
-                self.came_further();
+                self.came_further(of_turn);
             }
             EventBody::ToolResultCommitted { invocation, outcome } => {
-                self.open_call(*invocation)?;
+                let (_, of_turn) = self.open_call(*invocation)?;
                 let bytes = outcome.output.0.to_string().len();
                 if bytes > limits::TOOL_OUTCOME_BYTES {
                     return Err(Rule::Bound);
                 }
-                self.has_room(bytes)?;
-                let call = self.open_call(*invocation)?;
-                call.stage = CallStage::Done { outcome: outcome.clone() };
-                self.came_further();
-                self.pair_results();
+                if of_turn {
+                    self.has_room(bytes)?;
+                    let (call, _) = self.open_call(*invocation)?;
+                    call.stage = CallStage::Done { outcome: outcome.clone() };
+                    self.came_further(of_turn);
+                    self.pair_results();
+                } else {
+                    self.end_host_call(*invocation);
+                }
             }
             EventBody::MemoryWriteCommitted { .. }
             | EventBody::CoreStarted { .. }
@@ -427,6 +461,9 @@ impl SessionView {
             }
             EventBody::MessageClosed { message, outcome, text } => self.close(*message, *outcome, text)?,
             EventBody::ConfigApplied { version } => self.config_version = *version,
+            EventBody::HostCallAsked { invocation, job, tool, arguments } => {
+                self.ask_host_call(*invocation, job, tool, arguments)?;
+            }
         }
         Ok(())
     }
@@ -457,12 +494,60 @@ impl SessionView {
         self.turn.as_mut().filter(|turn| turn.message == message).ok_or(Rule::HeadOfQueue)
     }
 
-    fn open_call(&mut self, invocation: InvocationId) -> Result<&mut CallView, Rule> {
-        let turn = self.turn.as_mut().ok_or(Rule::CallOrder)?;
-        turn.calls
-            .iter_mut()
-            .find(|call| call.invocation == invocation && call.is_open())
+    /// An open call, and whether it is the turn's.
+    fn open_call(&mut self, invocation: InvocationId) -> Result<(&mut CallView, bool), Rule> {
+        let of_turn = self.turn.iter_mut().flat_map(|turn| turn.calls.iter_mut()).map(|call| (call, true));
+        let of_host = self.host_calls.iter_mut().map(|open| (&mut open.call, false));
+        of_turn
+            .chain(of_host)
+            .find(|(call, _)| call.invocation == invocation && call.is_open())
             .ok_or(Rule::CallOrder)
+    }
+
+    fn ask_host_call(
+        &mut self,
+        invocation: InvocationId,
+        job: &JobName,
+        tool: &str,
+        arguments: &str,
+    ) -> Result<(), Rule> {
+        let of_turn = |turn: &TurnView| turn.calls.iter().any(|call| call.invocation == invocation);
+        if self.host_calls_done.contains(&invocation) || self.turn.as_ref().is_some_and(of_turn) {
+            return Err(Rule::CallOrder);
+        }
+        if let Some(open) = self.host_calls.iter_mut().find(|open| open.call.invocation == invocation) {
+            let asked = &open.call.call;
+            if open.job != *job || asked.tool != tool || asked.arguments != arguments {
+                return Err(Rule::CallOrder);
+            }
+            if open.asked >= limits::HOST_CALL_TRIES {
+                return Err(Rule::Bound);
+            }
+            open.asked += 1;
+            return Ok(());
+        }
+        if self.host_calls.len() >= limits::HOST_CALLS
+            || tool.len() > limits::MODEL_NAME_BYTES
+            || arguments.len() > limits::TOOL_INPUT_BYTES
+        {
+            return Err(Rule::Bound);
+        }
+        let call =
+            ToolCall { provider_id: String::new(), tool: tool.to_owned(), arguments: arguments.to_owned() };
+        self.host_calls.push(HostCallView {
+            job: job.clone(),
+            call: CallView { invocation, call, stage: CallStage::Proposed },
+            asked: 1,
+        });
+        Ok(())
+    }
+
+    fn end_host_call(&mut self, invocation: InvocationId) {
+        self.host_calls.retain(|open| open.call.invocation != invocation);
+        if self.host_calls_done.len() >= REMEMBERED_HOST_CALLS {
+            self.host_calls_done.pop_front();
+        }
+        self.host_calls_done.push_back(invocation);
     }
 
     fn begin_turn(&mut self) {
@@ -482,8 +567,8 @@ impl SessionView {
         }
     }
 
-    fn came_further(&mut self) {
-        if let Some(turn) = &mut self.turn {
+    fn came_further(&mut self, of_turn: bool) {
+        if let Some(turn) = self.turn.as_mut().filter(|_| of_turn) {
             turn.stalled = 0;
         }
     }

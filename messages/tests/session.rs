@@ -6,11 +6,11 @@ use choir_messages::chain::Digest;
 use choir_messages::event::{Event, EventBody, Head, MessageOutcome};
 use choir_messages::id::{InvocationId, MessageId, ModelCallId, SessionId};
 use choir_messages::json::Json;
-use choir_messages::limits::{TOOL_CALLS_PER_ANSWER, USER_QUEUE};
+use choir_messages::limits::{HOST_CALL_TRIES, HOST_CALLS, TOOL_CALLS_PER_ANSWER, USER_QUEUE};
 use choir_messages::model::{ModelFailure, Turn, Usage};
 use choir_messages::session::{
-    CallView, Next, PENDING_INJECTIONS, REMEMBERED_MESSAGES, SessionView, TRANSCRIPT_BYTES,
-    TRANSCRIPT_ENTRIES,
+    CallView, Next, PENDING_INJECTIONS, REMEMBERED_HOST_CALLS, REMEMBERED_MESSAGES, SessionView,
+    TRANSCRIPT_BYTES, TRANSCRIPT_ENTRIES,
 };
 use choir_messages::time::Timestamp;
 use choir_messages::tool::{Lane, Replay, SideEffect, ToolCall, ToolOutcome, ToolStatus};
@@ -54,6 +54,7 @@ enum Try {
     },
     Config(u64),
     Notice(u8),
+    HostCall(u8),
     /// Whatever the view says comes next, so that long legal logs are common.
     Next {
         calls: usize,
@@ -89,6 +90,7 @@ fn any_try() -> impl Strategy<Value = Try> {
         2 => (0u8..4, outcome(), 0usize..100).prop_map(|(of, outcome, bytes)| Try::Close { of, outcome, bytes }),
         1 => any::<u64>().prop_map(Try::Config),
         1 => (0u8..4).prop_map(Try::Notice),
+        2 => (0u8..12).prop_map(Try::HostCall),
         20 => (0usize..4, size()).prop_map(|(calls, bytes)| Try::Next { calls, bytes }),
     ]
 }
@@ -98,10 +100,10 @@ fn queued(view: &SessionView, n: u8) -> MessageId {
 }
 
 fn nth_call(view: &SessionView, n: u8) -> InvocationId {
-    view.turn
-        .as_ref()
-        .and_then(|turn| turn.calls.get(usize::from(n)))
-        .map_or(InvocationId::from_bits(9_999), |call| call.invocation)
+    let of_turn = view.turn.iter().flat_map(|turn| turn.calls.iter());
+    let calls = of_turn.chain(view.host_calls.iter().map(|open| &open.call));
+    let mut calls = calls.map(|call| call.invocation);
+    calls.nth(usize::from(n)).unwrap_or(InvocationId::from_bits(9_999))
 }
 
 fn answer(view: &SessionView, message: MessageId, calls: usize, bytes: usize) -> EventBody {
@@ -179,6 +181,14 @@ fn body(view: &SessionView, attempt: &Try) -> EventBody {
         Try::Close { of, outcome, bytes } => close(queued(view, *of), *outcome, *bytes),
         Try::Config(version) => EventBody::ConfigApplied { version: *version },
         Try::Notice(of) => EventBody::Notice { message: queued(view, *of), text: "n".into() },
+        Try::HostCall(n) => EventBody::HostCallAsked {
+            invocation: InvocationId::from_bits(
+                u128::from(*n) | (1 << 100) | (u128::from(view.head.rev / 30) << 8),
+            ),
+            job: "ledger".parse().unwrap(),
+            tool: "choir.fs.read".into(),
+            arguments: "{}".into(),
+        },
         Try::Next { calls, bytes } => match view.next() {
             Next::Idle if view.agent.is_none() => body(view, &Try::Opened),
             Next::Idle => EventBody::UserMsg {
@@ -266,6 +276,11 @@ fn assert_consistent(view: &SessionView) {
     assert!(view.queue.len() <= USER_QUEUE);
     assert!(view.injections.len() <= PENDING_INJECTIONS);
     assert!(view.recorded.len() <= REMEMBERED_MESSAGES);
+    assert!(view.host_calls.len() <= HOST_CALLS && view.host_calls_done.len() <= REMEMBERED_HOST_CALLS);
+    for open in &view.host_calls {
+        assert!(open.call.is_open() && open.asked <= HOST_CALL_TRIES);
+        assert!(!view.host_calls_done.contains(&open.call.invocation), "a call has one end");
+    }
     if let Some(turn) = &view.turn {
         assert!(turn.calls.len() <= TOOL_CALLS_PER_ANSWER);
     }

@@ -78,6 +78,9 @@ pub const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 /// Connections for reading workspaces, besides the committer's own.
 pub const CHAP_CONNECTIONS: u32 = 6;
 
+/// A connection used within this time is not asked first whether it still lives: a round trip saved for busy stores.
+pub const TRUSTED_WHILE_USED: Duration = Duration::from_millis(200);
+
 /// Workspaces whose commits share one statement.
 pub const CHAP_GROUP: usize = 64;
 

@@ -101,9 +101,13 @@ impl ArbiterActor {
         reply: ReplyTo<SignalAck>,
         cx: &mut Context<ArbiterMsg>,
     ) {
+        let lane = match &signal {
+            choir_messages::wire::Signal::RunTool { job, .. } => Lane::Core(job.clone()),
+            _ => Lane::Edge,
+        };
         let mut decision = self.core.decide(Input::Signal(signal), self.deps.tools.as_ref());
         let answer = decision.answer.take();
-        let ack = match (self.carry_out(Lane::Edge, decision, cx).await, answer) {
+        let ack = match (self.carry_out(lane, decision, cx).await, answer) {
             (Ok(_), Some(Answer::Now(ack))) => ack,
             (Ok(events), _) => match events.first() {
                 Some(event) => SignalAck::Recorded { rev: event.rev },

@@ -1,6 +1,7 @@
 //! The arbiter's rules, without I/O: what a proposal becomes ([`Arbiter::decide`]) and what committed events ask for
 //! ([`Arbiter::committed`]).
 
+mod host_call;
 mod resume;
 
 use std::collections::BTreeMap;
@@ -148,7 +149,7 @@ impl Arbiter {
     /// What an input becomes. Changes nothing that a refused commit would have to undo.
     pub fn decide(&mut self, input: Input, rules: &dyn ToolRules) -> Decision {
         match input {
-            Input::Signal(signal) => self.signal(signal),
+            Input::Signal(signal) => self.signal(signal, rules),
             Input::Propose(lane, proposal) => self.propose(&lane, proposal, rules),
             Input::Locked(invocation, result) => self.locked(invocation, result),
             Input::Prepared(invocation, guard) => self.prepared(invocation, guard),
@@ -165,21 +166,17 @@ impl Arbiter {
             debug_assert!(applied.is_ok(), "the journal took what the arbiter's view refuses: {applied:?}");
             match &event.body {
                 EventBody::ToolCallRequested { invocation, tool, input } => {
-                    if let Ok(call) = rules.validate(&event.lane, tool, &input.0.to_string()) {
+                    let job = self.view.host_call(*invocation).map(|open| open.job.clone());
+                    let lane = job.map_or_else(|| event.lane.clone(), Lane::Core);
+                    if let Ok(call) = rules.validate(&lane, tool, &input.0.to_string()) {
                         effects.push(Effect::Acquire {
                             invocation: *invocation,
-                            owner: event.lane.clone(),
+                            owner: lane.clone(),
                             locks: call.locks.clone(),
                         });
                         self.pending.insert(
                             *invocation,
-                            Pending {
-                                lane: event.lane.clone(),
-                                tool: tool.clone(),
-                                call,
-                                phase: Phase::Locking,
-                                again: None,
-                            },
+                            Pending { lane, tool: tool.clone(), call, phase: Phase::Locking, again: None },
                         );
                     }
                 }
@@ -205,7 +202,9 @@ impl Arbiter {
                     effects.extend(
                         self.pending
                             .iter()
-                            .filter(|(_, pending)| pending.phase == Phase::Running)
+                            .filter(|(_, pending)| {
+                                pending.phase == Phase::Running && pending.lane == Lane::Edge
+                            })
                             .map(|(invocation, _)| Effect::Cancel(*invocation)),
                     );
                 }
@@ -217,10 +216,15 @@ impl Arbiter {
         {
             self.take_up(resumed.rev, rules, &mut effects);
         }
+        for event in events {
+            if let EventBody::HostCallAsked { invocation, .. } = &event.body {
+                self.take_up_host_call(*invocation, event.rev, rules, &mut effects);
+            }
+        }
         effects
     }
 
-    fn signal(&self, signal: Signal) -> Decision {
+    fn signal(&self, signal: Signal, rules: &dyn ToolRules) -> Decision {
         let now = |ack| Decision { answer: Some(Answer::Now(ack)), ..Decision::default() };
         let refuse = |why| now(SignalAck::Refused(why));
         if self.view.agent.is_none() {
@@ -264,11 +268,15 @@ impl Arbiter {
                 commit.extend(
                     self.pending
                         .iter()
-                        .filter(|(_, pending)| pending.phase != Phase::Running)
+                        .filter(|(_, pending)| pending.phase != Phase::Running && pending.lane == Lane::Edge)
                         .map(|(invocation, _)| result(*invocation, stopped())),
                 );
                 Decision { commit, effects: Vec::new(), answer: Some(Answer::Recorded) }
             }
+            Signal::RunTool { invocation, job, tool, arguments } => {
+                self.run_tool(invocation, job, tool, arguments, rules)
+            }
+            Signal::StopTool { invocation } => self.stop_tool(invocation),
             Signal::ConfigChanged { .. } | Signal::ShutDown { .. } | Signal::KillActor { .. } => {
                 now(SignalAck::Noted)
             }

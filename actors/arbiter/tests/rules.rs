@@ -493,3 +493,94 @@ fn an_answer_beyond_the_logs_bounds_is_a_failure_the_user_hears_of_and_no_loop()
     ));
     assert_eq!(bench.arbiter.view().next(), Next::Idle);
 }
+
+/// A call of the host, by its id.
+fn run_tool(n: u128, tool: &str) -> Input {
+    Input::Signal(Signal::RunTool {
+        invocation: InvocationId::from_bits(n),
+        job: "ledger".parse().unwrap(),
+        tool: tool.to_owned(),
+        arguments: "{}".to_owned(),
+    })
+}
+
+#[test]
+fn a_call_of_the_host_goes_the_way_of_every_call_and_a_repeat_is_recognised() {
+    let mut bench = Bench::new(Budgets::default());
+    let call = InvocationId::from_bits(9);
+    assert_eq!(bench.tell(run_tool(9, "exec")), Some(Answer::Recorded));
+    assert_eq!(bench.acquired(), [call]);
+    assert!(bench.effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Acquire { owner: Lane::Core(job), .. } if job.as_str() == "ledger"
+    )));
+    let before = bench.log.len();
+    assert!(matches!(bench.tell(run_tool(9, "exec")), Some(Answer::Now(SignalAck::Recorded { .. }))));
+    assert_eq!(bench.log.len(), before, "a repeat while it waits records nothing");
+    bench.tell(Input::Locked(call, Ok(())));
+    assert!(bench.effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Execute(run) if run.invocation == call && run.durable_first.is_some()
+    )));
+    bench.tell(Input::Executed(call, Some(outcome())));
+    assert_eq!(bench.results(), [(call, ToolStatus::Success)]);
+    assert!(bench.effects.contains(&Effect::Release(call)));
+    assert!(matches!(bench.tell(run_tool(9, "exec")), Some(Answer::Now(SignalAck::Recorded { .. }))));
+    assert_eq!(bench.results().len(), 1, "nor does one afterwards");
+    assert_eq!(bench.arbiter.view().next(), Next::Idle, "the turn has nothing to do with it");
+}
+
+#[test]
+fn a_call_of_the_host_that_was_left_open_is_taken_up_when_the_host_asks_again() {
+    let mut bench = Bench::new(Budgets::default());
+    let (read, exec, waiting) = (9, 10, 11);
+    for (n, tool) in [(read, "read"), (exec, "exec"), (waiting, "exec")] {
+        bench.tell(run_tool(n, tool));
+    }
+    for n in [read, exec] {
+        bench.tell(Input::Locked(InvocationId::from_bits(n), Ok(())));
+    }
+    let mut bench = bench.next_life();
+    assert!(bench.effects.is_empty(), "nothing is done before the host asks");
+    for (n, tool) in [(read, "read"), (exec, "exec"), (waiting, "exec")] {
+        bench.tell(run_tool(n, tool));
+    }
+    assert_eq!(
+        bench.results(),
+        [(InvocationId::from_bits(exec), ToolStatus::OutcomeUnknown)],
+        "what may have had its effect and cannot be recognised is not repeated"
+    );
+    assert_eq!(bench.acquired(), [InvocationId::from_bits(read), InvocationId::from_bits(waiting)]);
+}
+
+#[test]
+fn a_call_of_the_host_that_is_interrupted_again_and_again_is_given_up() {
+    let mut bench = Bench::new(Budgets::default());
+    for _ in 0..limits::HOST_CALL_TRIES {
+        bench.tell(run_tool(9, "read"));
+        assert!(bench.results().is_empty());
+        bench = bench.next_life();
+    }
+    bench.tell(run_tool(9, "read"));
+    assert_eq!(bench.results(), [(InvocationId::from_bits(9), ToolStatus::Error)]);
+}
+
+#[test]
+fn calls_of_the_host_are_bounded_stopped_on_request_and_untouched_by_a_cancelled_turn() {
+    let mut bench = Bench::new(Budgets::default());
+    for n in 0..limits::HOST_CALLS as u128 {
+        assert_eq!(bench.tell(run_tool(n, "exec")), Some(Answer::Recorded));
+    }
+    let full = SignalRefused::QueueFull { waiting: limits::HOST_CALLS as u32 };
+    assert_eq!(bench.tell(run_tool(99, "exec")), Some(Answer::Now(SignalAck::Refused(full))));
+    bench.tell(Input::Locked(InvocationId::from_bits(0), Ok(())));
+    bench.effects.clear();
+    bench.tell(Input::Signal(Signal::Cancel { request: MessageId::from_bits(77) }));
+    assert!(bench.results().is_empty() && bench.effects.is_empty());
+    let stop = |n| Input::Signal(Signal::StopTool { invocation: InvocationId::from_bits(n) });
+    bench.tell(stop(0));
+    assert_eq!(bench.effects, [Effect::Cancel(InvocationId::from_bits(0))]);
+    bench.tell(stop(1));
+    assert_eq!(bench.results(), [(InvocationId::from_bits(1), ToolStatus::Cancelled)]);
+    assert_eq!(bench.tell(stop(98)), Some(Answer::Now(SignalAck::Noted)), "an unknown one is over already");
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use choir_messages::mail::WorkspaceLine;
 use choir_messages::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -200,6 +201,23 @@ impl Client {
         .map_err(|error| CallError::Malformed(error.to_string()))?;
         let text = self.fetch(self.http.get(url)).await?;
         serde_json::from_slice(&text).map_err(|_| self.strange(&text))
+    }
+
+    /// The workspaces after this one, a page at a time; empty at the end. For operators: a Coordinator lists them on its
+    /// own socket, and where everybody who reaches it may read.
+    pub async fn workspaces(&self, after: Option<&str>) -> Result<Vec<WorkspaceLine>, CallError> {
+        let mut url = reqwest::Url::parse(&format!("{}/chap/workspaces", self.base))
+            .map_err(|error| CallError::Malformed(error.to_string()))?;
+        if let Some(after) = after {
+            url.query_pairs_mut().append_pair("after", after);
+        }
+        let text = self.fetch(self.http.get(url)).await?;
+        let mut answer: Value = serde_json::from_slice(&text).map_err(|_| self.strange(&text))?;
+        if answer.get("error").is_some() {
+            return result_of(answer).and(Ok(Vec::new()));
+        }
+        let lines = answer.get_mut("workspaces").map(Value::take).unwrap_or_default();
+        serde_json::from_value(lines).map_err(|_| self.strange(&text))
     }
 
     async fn fetch(&self, mut request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {

@@ -19,6 +19,7 @@ use crate::front::{Front, only};
 use crate::inbox::{NoticeQuery, understood};
 use crate::refusal::Refusal;
 use crate::subscription::{Heard, Subscription};
+use crate::trace::StreamSpan;
 
 /// What an event's data is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,14 +79,18 @@ async fn subscribe(
 fn respond(subscription: Subscription, framing: Framing) -> Response {
     // The first bytes go out at once: some clients and proxies wait for them.
     let hello = Bytes::from_static(b"retry: 2000\n\n");
-    let states = stream::unfold(Some((subscription, Some(hello))), move |state| async move {
-        let (mut subscription, hello) = state?;
+    let begun = Some((subscription, StreamSpan::open(), Some(hello)));
+    let states = stream::unfold(begun, move |state| async move {
+        let (mut subscription, mut span, hello) = state?;
         if let Some(hello) = hello {
-            return Some((Ok::<_, Infallible>(hello), Some((subscription, None))));
+            return Some((Ok::<_, Infallible>(hello), Some((subscription, span, None))));
         }
         match subscription.next().await {
-            Heard::Notices(notices) => Some((Ok(frame(&notices, framing)), Some((subscription, None)))),
-            Heard::Quiet => Some((Ok(Bytes::from_static(b":\n\n")), Some((subscription, None)))),
+            Heard::Notices(notices) => {
+                span.sent(notices.len());
+                Some((Ok(frame(&notices, framing)), Some((subscription, span, None))))
+            }
+            Heard::Quiet => Some((Ok(Bytes::from_static(b":\n\n")), Some((subscription, span, None)))),
             Heard::Refused(error) => Some((Ok(refused(&error)), None)),
             Heard::Over => None,
         }

@@ -20,7 +20,8 @@ use crate::limits::Limits;
 use crate::mcp::{McpServer, ToolSpec};
 use crate::names;
 use crate::refusal::{Failed, Refusal};
-use crate::{about, call, events, inbox, mcp_http, socket};
+use crate::trace::{self, RemoteParent};
+use crate::{about, call, events, inbox, mcp_http, socket, workspaces};
 
 /// How the routes behave.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +36,11 @@ pub struct FrontConfig {
     pub limits: Limits,
     /// Profiles that new workspaces get, as told on `/.well-known/chap`.
     pub profiles: Vec<String>,
+    /// Whether whoever comes without a participant's name is an operator, and may list the workspaces.
+    pub listing: bool,
+    /// How a caller's `traceparent` becomes the parent of its request's span; without it every request is a trace of its
+    /// own.
+    pub remote_parent: Option<RemoteParent>,
 }
 
 /// The shared state of the routes. Cheap to clone.
@@ -208,10 +214,14 @@ pub fn router(front: Front) -> Router {
         .route("/chap", post(call::call).get(socket::open))
         .route("/chap/ws", get(socket::open))
         .route("/chap/inbox", get(inbox::read))
+        .route("/chap/workspaces", get(workspaces::list))
         .route("/chap/events", get(events::chap))
         .route("/mcp", post(mcp_http::call).get(mcp_http::listen))
         .layer(middleware::from_fn_with_state(front.clone(), who_calls));
-    open.merge(guarded).layer(middleware::from_fn_with_state(front.clone(), from_where)).with_state(front)
+    open.merge(guarded)
+        .layer(middleware::from_fn_with_state(front.clone(), from_where))
+        .layer(middleware::from_fn_with_state(front.clone(), trace::request))
+        .with_state(front)
 }
 
 /// Tells who calls, or refuses.

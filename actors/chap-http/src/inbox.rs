@@ -75,7 +75,8 @@ impl NoticeQuery {
     }
 }
 
-fn number(text: Option<&str>, name: &str, otherwise: u64, most: u64) -> Result<u64, Refusal> {
+/// A whole number of a query: `otherwise` if it is left out, at most `most`.
+pub(crate) fn number(text: Option<&str>, name: &str, otherwise: u64, most: u64) -> Result<u64, Refusal> {
     let Some(text) = text else { return Ok(otherwise) };
     let all_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {

@@ -37,6 +37,8 @@ mod refusal;
 mod serve;
 mod socket;
 mod subscription;
+mod trace;
+mod workspaces;
 
 pub use actor::{HttpMsg, child_spec, mailbox_spec};
 pub use auth::{Auth, Grant, NotADigest, TokenDigest};
@@ -45,3 +47,4 @@ pub use front::{Front, FrontConfig, router};
 pub use limits::Limits;
 pub use listen::ServeError;
 pub use serve::{Serving, serve};
+pub use trace::RemoteParent;

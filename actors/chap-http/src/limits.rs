@@ -68,6 +68,12 @@ pub const INBOX_PAGE: usize = 100;
 /// Most notices in one answer of the inbox.
 pub const INBOX_PAGE_MOST: usize = 1000;
 
+/// Workspaces of one page of a listing, unless the asker says otherwise.
+pub const WORKSPACES_PAGE: usize = 100;
+
+/// The most of one page.
+pub const WORKSPACES_PAGE_MOST: usize = 1000;
+
 /// Longest wait of the inbox, in seconds: below the idle limits of the usual proxies.
 pub const INBOX_WAIT_SECONDS: u64 = 55;
 

@@ -41,6 +41,7 @@ impl<S> Paced<S> {
         match clock.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
+                crate::trace::cut_off();
                 let message = "the peer does not take what it is sent";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
             }

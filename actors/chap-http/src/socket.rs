@@ -29,6 +29,7 @@ use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, FutureExt
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
+use tracing::Instrument as _;
 
 use crate::accounts::{Place, Reserved};
 use crate::auth::Identity;
@@ -38,6 +39,7 @@ use crate::inbox::{NoticeQuery, Wanted, understood};
 use crate::limits::{CALLS_PER_SOCKET, SUBSCRIPTIONS_PER_SOCKET};
 use crate::refusal::{Refusal, id_of};
 use crate::subscription::{Heard, Subscription};
+use crate::trace;
 use own::{Own, OwnCall};
 
 /// The subprotocol a client must offer.
@@ -229,6 +231,7 @@ impl Conversation {
                 Err(failed) => failed.refusal().body(&id_of(&bytes)).to_string().into(),
             }
         }
+        .instrument(trace::call("websocket"))
         .boxed();
         // Polled once here, so that calls stand in the Coordinator's mailbox in the order of their frames.
         match std::future::poll_fn(|cx| Poll::Ready(call.poll_unpin(cx))).await {

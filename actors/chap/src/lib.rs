@@ -5,6 +5,7 @@
 //! random bits. Facts: the protocol digest; behaviour follows the reference of version 0.3.3 except where the digest
 //! lists a fault.
 
+mod append;
 mod call;
 mod canonical;
 pub mod codes;

@@ -68,6 +68,9 @@ pub const REDACTION_REASON_BYTES: usize = 100;
 /// Receipts given in one answer: they and their proofs are made together, from a few blocks of entries.
 pub const RECEIPTS: u64 = 256;
 
+/// Entries between two checkpoints that the Coordinator signs of itself (specification §10.4).
+pub const CHECKPOINT_EVERY: u64 = 1_000;
+
 /// Objects a workspace keeps in memory besides what is not stored yet.
 pub const CACHED_OBJECTS: usize = 1_024;
 

@@ -1,6 +1,6 @@
 //! Reads over a range of the log: its check (`audit.verify`), and its export as a portable file (`audit.export`).
 
-use choir_messages::chap::{EntryPage, EntryQuery};
+use choir_messages::chap::{EntryPage, EntryQuery, ErasedRecord};
 use choir_messages::time::Timestamp;
 use serde_json::json;
 
@@ -81,7 +81,7 @@ impl Reading for VerifyRange {
     fn finish(mut self: Box<Self>) -> Body {
         let Range { from, to } = self.range;
         let checked = to - self.begin;
-        if checked > 0 && to == self.end && self.replay.running != self.head {
+        if checked > 0 && to == self.end && !self.replay.resync && self.replay.running != self.head {
             self.replay.fault("chain_head mismatch: replay does not match stored head".to_owned());
         }
         if !self.replay.errors.is_empty() {
@@ -102,6 +102,9 @@ impl Reading for VerifyRange {
             "checked": ["chain"],
             "not_checked": ["signatures", "receipts"],
         });
+        if self.replay.erased > 0 {
+            result["entries_redacted"] = json!(self.replay.erased);
+        }
         let why_not = match (checked, unchecked) {
             (_, 1..) => Some("unchained_prefix"),
             (0, 0) => Some("empty_range"),
@@ -178,7 +181,9 @@ impl Reading for Export {
                 self.entries.push(',');
             }
             self.entries.push_str(&self.redactions.wire(entry));
-            self.head = entry.prev_hash.as_ref().map(|previous| evidence::link(&entry.record, previous));
+            // The link over an erased record is known to the next entry alone.
+            let previous = entry.prev_hash.as_ref().filter(|_| ErasedRecord::read(&entry.record).is_none());
+            self.head = previous.map(|previous| evidence::link(&entry.record, previous));
             self.count += 1;
         }
     }

@@ -1,7 +1,9 @@
 //! Reads of the log: a plan says which page it wants, is given it, and makes the answer when it has enough. So the log
 //! is never in memory, and nothing here waits.
 
-use choir_messages::chap::{Entry, EntryPage, EntryQuery};
+use std::collections::BTreeMap;
+
+use choir_messages::chap::{Entry, EntryPage, EntryQuery, ErasedRecord};
 use serde_json::{Value, json};
 
 use crate::call::{Answer, Body};
@@ -131,6 +133,10 @@ pub(crate) struct Replay {
     pub(crate) resync: bool,
     /// What is wrong, one sentence each.
     pub(crate) errors: Vec<String>,
+    /// Erased entries so far.
+    pub(crate) erased: u64,
+    /// Those whose redaction has not been seen yet, by the entry that is to be it.
+    awaited: BTreeMap<u64, u64>,
 }
 
 /// Faults told in one answer; a log broken everywhere need not be listed whole.
@@ -139,7 +145,14 @@ const FAULTS_TOLD: usize = 1_000;
 impl Replay {
     /// A replay from this entry on: from zeros where the chain begins with it, else from its own link.
     pub(crate) fn from(next: u64, begins: bool) -> Self {
-        Self { next, running: GENESIS.to_owned(), resync: !begins, errors: Vec::new() }
+        Self {
+            next,
+            running: GENESIS.to_owned(),
+            resync: !begins,
+            errors: Vec::new(),
+            erased: 0,
+            awaited: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn fault(&mut self, fault: String) {
@@ -166,6 +179,18 @@ impl Replay {
         self.running = self.link(entry);
     }
 
+    /// What is erased must be erased by an accepted redaction of it that stands on the log itself.
+    fn redaction(&mut self, entry: &Entry) {
+        let Some(seq) = self.awaited.remove(&entry.seq) else { return };
+        let names = |record: &str| {
+            let call: Option<Value> = serde_json::from_str(record).ok();
+            call.is_some_and(|call| call.pointer("/params/seq").and_then(Value::as_u64) == Some(seq))
+        };
+        if entry.refused.is_some() || entry.method != "audit.redact" || !names(&entry.record) {
+            self.fault(format!("seq {seq}: erased, and entry {} is no redaction of it", entry.seq));
+        }
+    }
+
     pub(crate) fn entry(&mut self, entry: &Entry) {
         if entry.seq != self.next {
             self.fault(format!("seq {}: malformed entry", self.next));
@@ -174,6 +199,16 @@ impl Replay {
         self.next += 1;
         // After an entry that cannot be read, the next link is taken as it is stored.
         let expected = self.link(entry);
+        self.redaction(entry);
+        if let Some(erased) = ErasedRecord::read(&entry.record).filter(|erased| erased.by_seq > entry.seq) {
+            self.erased += 1;
+            if self.awaited.insert(erased.by_seq, entry.seq).is_some() {
+                self.fault(format!("seq {}: erased, and entry {} redacts another", entry.seq, erased.by_seq));
+            }
+            // The link over what is gone is the next entry's word.
+            self.resync = true;
+            return;
+        }
         match evidence::take_apart(&entry.record) {
             Some((_, refused)) if refused == entry.refused => {
                 self.running = evidence::link(&entry.record, &expected)
@@ -223,7 +258,7 @@ impl Reading for VerifyChain {
     }
 
     fn finish(mut self: Box<Self>) -> Body {
-        if self.replay.running != self.head {
+        if !self.replay.resync && self.replay.running != self.head {
             self.replay.errors.push("chain_head mismatch: replay does not match stored head".to_owned());
         }
         if !self.replay.errors.is_empty() {
@@ -239,6 +274,10 @@ impl Reading for VerifyChain {
             "checked_from_seq": (checked > 0).then_some(self.from),
             "chain_head": self.head,
         });
+        if self.replay.erased > 0 {
+            // Their links were taken from the entries after them.
+            result["entries_redacted"] = json!(self.replay.erased);
+        }
         if self.from > 0
             && let Some(map) = result.as_object_mut()
         {

@@ -1,15 +1,18 @@
-//! Redactions (specification §10.6): entries whose content is given out no more. The stored record stays, because the
-//! chain's links are made of it; what goes is its text in every read and export of the log. The wire keeps the entry's
-//! place, time, method, outcome and `prev_hash`, and says which entry redacted it. A hash of the record is not given out
-//! beside it: the next entry's `prev_hash` is one already.
+//! Redactions (specification §10.6): entries whose content is erased. The commit that records the redaction has the store
+//! overwrite the record with its SHA-256, so nothing gives it back. The chain's link over it can then no longer be
+//! computed: it is taken from the next entry's `prev_hash`, and the entry's leaf in the Merkle tree, which is made of that
+//! SHA-256, still shows that it was this record and no other. The wire keeps the entry's place, time, method, outcome and
+//! `prev_hash`, says which entry redacted it, and gives the SHA-256. Whoever knows what the record may have been can check
+//! a guess against it, and could so already against the next `prev_hash`.
 
 use std::collections::BTreeMap;
 
-use choir_messages::chap::Entry;
+use choir_messages::chap::{Entry, ErasedRecord, Erasure, ObjectKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::limits::{REDACTION_REASON_BYTES, REDACTIONS};
+use crate::model::Stored;
 
 /// One redaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,28 @@ pub struct Redaction {
     /// The beginning of its reason; the whole of it stands in that entry.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// The order to the store to erase an entry's record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    #[serde(skip)]
+    id: String,
+    #[serde(flatten)]
+    erasure: Erasure,
+}
+
+impl Order {
+    pub(crate) fn new(seq: u64, by_seq: u64) -> Self {
+        Self { id: seq.to_string(), erasure: Erasure { by_seq } }
+    }
+}
+
+impl Stored for Order {
+    const KIND: ObjectKind = ObjectKind::Erasure;
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 /// A workspace's redactions, by the entry redacted.
@@ -67,14 +92,19 @@ impl Redactions {
 
     /// An entry as it is given out: with its content, or with what withholds it.
     pub(crate) fn wire(&self, entry: &Entry) -> String {
-        match self.of(entry.seq) {
-            Some(redaction) => withheld(entry, redaction),
-            None => crate::read::entry_to_wire(entry),
+        let erased = ErasedRecord::read(&entry.record);
+        match (self.of(entry.seq), erased) {
+            (Some(redaction), erased) => withheld(entry, redaction, erased),
+            // It was erased after this read was planned.
+            (None, Some(erased)) => {
+                withheld(entry, &Redaction { by_seq: erased.by_seq, reason: String::new() }, Some(erased))
+            }
+            (None, None) => crate::read::entry_to_wire(entry),
         }
     }
 }
 
-fn withheld(entry: &Entry, redaction: &Redaction) -> String {
+fn withheld(entry: &Entry, redaction: &Redaction, erased: Option<ErasedRecord>) -> String {
     let mut out = json!({
         "seq": entry.seq,
         "arrived": entry.arrived.to_string(),
@@ -86,6 +116,9 @@ fn withheld(entry: &Entry, redaction: &Redaction) -> String {
     }
     if let Some(previous) = &entry.prev_hash {
         out["prev_hash"] = json!(previous);
+    }
+    if let Some(erased) = erased {
+        out["record_digest"] = json!(format!("sha256:{}", erased.digest));
     }
     out.to_string()
 }

@@ -1,6 +1,9 @@
 //! What a log says about how people and agents work together (paper §7.3, §7.4): overrides by tag, category, intent,
 //! agent version, task kind, policy and reviewer, and the measures a promotion from one mode to the next is judged by.
 //! The records show what reviewers did, not what is true; what follows from them is for people to decide.
+//!
+//! What is counted is what reviews came to: where several must approve, their approvals together are one decision. Only by
+//! reviewer everybody's own answers count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,6 +118,8 @@ pub struct Group {
     pub decisions: Decisions,
     /// Overrides among the decided.
     pub override_rate: Rate,
+    /// Who answered, counted once each.
+    pub reviewers: u64,
 }
 
 /// How often something was named in overrides.
@@ -226,8 +231,12 @@ pub struct Overrides {
     pub refused: u64,
     /// The first and the last arrival.
     pub window: Option<(String, String)>,
-    /// All decisions.
+    /// What reviews came to.
     pub total: Decisions,
+    /// Answers of reviewers, each counted by itself.
+    pub answers: u64,
+    /// Who gave them, counted once each.
+    pub reviewers: u64,
     /// Overrides among the decided.
     pub override_rate: Rate,
     /// By agent version.
@@ -262,6 +271,8 @@ enum Deed {
 /// A decision, as far as its entry tells.
 struct Done {
     deed: Deed,
+    /// Whether it ended its review; an approval of several that are asked for may not.
+    concludes: bool,
     task: String,
     agent: Option<String>,
     reviewer: String,
@@ -273,6 +284,41 @@ struct Done {
 struct Known {
     producer: Option<String>,
     asked: Option<Timestamp>,
+    /// The review that was asked for, until it is decided.
+    review: Option<Review>,
+}
+
+/// A review under way, as far as the log tells.
+#[derive(Default)]
+struct Review {
+    /// Distinct approvals that it takes; none: all who are addressed.
+    approvals: Option<u64>,
+    addressed: BTreeSet<String>,
+    approved: BTreeSet<String>,
+}
+
+impl Review {
+    /// A request for it, the first or one that widens it.
+    fn asked(&mut self, params: &crate::Params<'_>) {
+        match params.text("rule") {
+            Some("all_approve") => self.approvals = None,
+            Some(rule) => {
+                let quorum = rule.strip_prefix("quorum:").and_then(|n| n.parse().ok());
+                self.approvals = Some(quorum.unwrap_or(1));
+            }
+            None if self.addressed.is_empty() => self.approvals = Some(1),
+            // Leaving the rule out of an amendment changes nothing.
+            None => {}
+        }
+        self.addressed.extend(params.texts("to").unwrap_or_default());
+    }
+
+    /// One more approval; whether the rule holds now.
+    fn approve(&mut self, by: &str) -> bool {
+        self.approved.insert(by.to_owned());
+        let wanted = self.approvals.unwrap_or(self.addressed.len() as u64);
+        self.approved.len() as u64 >= wanted
+    }
 }
 
 /// An analysis under way: hand it every entry in order, and what is known of tasks, then ask for the report.
@@ -324,6 +370,11 @@ impl Analysis {
                     known.producer = Some(from.clone());
                 }
                 known.asked = moment::parse(&entry.arrived);
+                if entry.method() == "task.complete" {
+                    known.review = None;
+                } else {
+                    known.review.get_or_insert_default().asked(&params);
+                }
                 self.handed_in.insert((task, from));
                 return;
             }
@@ -345,12 +396,23 @@ impl Analysis {
         } else {
             task
         };
-        let known = self.tasks.get(&task);
-        let asked = known.and_then(|known| known.asked);
+        let known = self.tasks.get_mut(&task);
+        let asked = known.as_ref().and_then(|known| known.asked);
         let waited = moment::parse(&entry.arrived).zip(asked).map(|(at, asked)| at.since(asked));
+        let (mut concludes, mut agent) = (true, None);
+        if let Some(known) = known {
+            agent.clone_from(&known.producer);
+            if let (Deed::Approved, Some(review)) = (&deed, &mut known.review) {
+                concludes = review.approve(&from);
+            }
+            if concludes {
+                known.review = None;
+            }
+        }
         self.done.push(Done {
             deed,
-            agent: known.and_then(|known| known.producer.clone()),
+            concludes,
+            agent,
             task,
             reviewer: from,
             waited_ms: waited.and_then(|waited| u64::try_from(waited.as_millis()).ok()),
@@ -400,15 +462,27 @@ impl Analysis {
                 .unwrap_or_else(|| UNKNOWN.to_owned())
         };
         let mut total = Decisions::default();
-        let mut groups: [BTreeMap<String, Decisions>; 4] = Default::default();
+        let mut groups: [BTreeMap<String, Tally<'_>>; 4] = Default::default();
+        let reviewers: BTreeSet<&str> = self.done.iter().map(|done| done.reviewer.as_str()).collect();
         let mut promotion: BTreeMap<(String, String), (Decisions, Vec<u64>)> = BTreeMap::new();
         for done in &self.done {
-            total.add(&done.deed);
+            if done.concludes {
+                total.add(&done.deed);
+            }
             let agent = agent_of(&done.task, done.agent.as_ref());
             let mode = fact(&done.task, |facts| &facts.mode);
             let kind = fact(&done.task, |facts| &facts.kind);
-            for (group, name) in groups.iter_mut().zip([&agent, &kind, &mode, &done.reviewer]) {
-                group.entry(name.clone()).or_default().add(&done.deed);
+            let of_their_own = [done.concludes, done.concludes, done.concludes, true];
+            let names = [&agent, &kind, &mode, &done.reviewer];
+            for ((group, name), counts) in groups.iter_mut().zip(names).zip(of_their_own) {
+                let tally = group.entry(name.clone()).or_default();
+                tally.reviewers.insert(&done.reviewer);
+                if counts {
+                    tally.decisions.add(&done.deed);
+                }
+            }
+            if !done.concludes {
+                continue;
             }
             let (decisions, waits) = promotion.entry((agent, mode)).or_default();
             decisions.add(&done.deed);
@@ -434,6 +508,8 @@ impl Analysis {
             window: self.first.zip(self.last),
             override_rate: total.override_rate(),
             total,
+            answers: self.done.len() as u64,
+            reviewers: reviewers.len() as u64,
             by_agent,
             by_task_kind,
             by_mode,
@@ -469,11 +545,19 @@ fn named(counts: BTreeMap<String, u64>) -> Vec<Named> {
     named
 }
 
-fn grouped(groups: BTreeMap<String, Decisions>) -> Vec<Group> {
-    let group = |(name, decisions): (String, Decisions)| Group {
+/// One group in the making.
+#[derive(Default)]
+struct Tally<'a> {
+    decisions: Decisions,
+    reviewers: BTreeSet<&'a str>,
+}
+
+fn grouped(groups: BTreeMap<String, Tally<'_>>) -> Vec<Group> {
+    let group = |(name, tally): (String, Tally<'_>)| Group {
         name,
-        override_rate: decisions.override_rate(),
-        decisions,
+        override_rate: tally.decisions.override_rate(),
+        decisions: tally.decisions,
+        reviewers: tally.reviewers.len() as u64,
     };
     let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.decisions.overridden));

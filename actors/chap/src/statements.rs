@@ -2,7 +2,7 @@
 //! caller to have signed and registered elsewhere.
 
 use choir_messages::chain::Digest;
-use choir_messages::chap::{Entry, EntryPage, EntryQuery};
+use choir_messages::chap::{Entry, EntryPage, EntryQuery, ErasedRecord};
 use serde_json::{Value, json};
 
 use crate::call::Body;
@@ -52,9 +52,11 @@ impl Statements {
             "payload": entry.record,
             "signature": null,
         });
-        if self.redactions.of(entry.seq).is_some() {
+        let erased = ErasedRecord::read(&entry.record);
+        if erased.is_some() || self.redactions.of(entry.seq).is_some() {
+            let digest = erased.map_or_else(|| Digest::of(entry.record.as_bytes()), |erased| erased.digest);
             statement["payload"] = Value::Null;
-            statement["payload_digest"] = json!(format!("sha256:{}", Digest::of(entry.record.as_bytes())));
+            statement["payload_digest"] = json!(format!("sha256:{digest}"));
         }
         statement
     }

@@ -4,30 +4,21 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use choir_messages::chap::{Change, Entry, Notice, Object, ObjectKey, ObjectKind};
+use choir_messages::chap::{Change, Notice, Object, ObjectKey, ObjectKind};
 use choir_messages::mail::Caller;
 use choir_messages::time::Timestamp;
 use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
-use crate::evidence::{self, GENESIS};
+use crate::append::{Appending, Draft};
+use crate::evidence;
 use crate::model::{Member, Stored, Task};
 use crate::params::Params;
 use crate::refusal::Stop;
-use crate::register;
 use crate::step::{Attested, Context};
 use crate::uri::{COORDINATOR, is_broadcast, is_id, is_participant};
 use crate::workspace::{Meta, Workspace};
 use crate::{Refusal, Settings, codes};
-
-/// An entry that is about to be appended.
-struct Draft {
-    record: String,
-    refused: Option<i64>,
-    method: String,
-    from: Option<String>,
-    tasks: BTreeSet<String>,
-}
 
 /// A notice that is about to be given out.
 struct Due {
@@ -269,21 +260,7 @@ impl<'a> Txn<'a> {
 
     /// Appends an entry of the Coordinator's own: a `notify.message` without an id.
     pub(crate) fn own_entry(&mut self, params: Map<String, Value>) {
-        let mut params = params;
-        params.insert("workspace".to_owned(), json!(self.workspace.id));
-        params.insert("from".to_owned(), json!(COORDINATOR));
-        params.insert("ts".to_owned(), json!(self.now.to_string()));
-        let task = params.get("task_id").and_then(Value::as_str).filter(|id| is_id(id)).map(str::to_owned);
-        let envelope = json!({"jsonrpc": "2.0", "method": "notify.message", "params": params});
-        let record =
-            choir_messages::canonical::to_string(&envelope).expect("an entry of our own is plain data");
-        self.entries.push(Draft {
-            record,
-            refused: None,
-            method: "notify.message".to_owned(),
-            from: Some(COORDINATOR.to_owned()),
-            tasks: task.into_iter().collect(),
-        });
+        self.entries.push(Draft::own(&self.workspace.id, self.now, "notify.message", params));
     }
 
     /// Appends the entry of a call.
@@ -323,33 +300,9 @@ impl<'a> Txn<'a> {
     pub(crate) fn finish(self) -> Option<(Change, Meta, Vec<Member>)> {
         let mut meta = self.meta?;
         let first_seq = meta.entries;
-        let chaining = meta.head.is_some() || self.settings.enable_chain;
-        let arrived = self.now.max(meta.last_arrival);
-        let mut entries = Vec::with_capacity(self.entries.len());
-        let mut nodes = Vec::new();
-        for draft in self.entries {
-            let prev_hash = chaining.then(|| meta.head.clone().unwrap_or_else(|| GENESIS.to_owned()));
-            if let Some(previous) = &prev_hash {
-                meta.head = Some(evidence::link(&draft.record, previous));
-                meta.chained_from.get_or_insert(meta.entries);
-            }
-            let entry = Entry {
-                seq: meta.entries,
-                arrived,
-                record: draft.record,
-                refused: draft.refused,
-                prev_hash,
-                method: draft.method,
-                from: draft.from,
-                tasks: draft.tasks.into_iter().collect(),
-            };
-            if let Some(log) = &self.settings.log {
-                nodes.extend(register::enter(&mut meta, log, &self.workspace.id, &entry));
-            }
-            entries.push(entry);
-            meta.entries += 1;
-            meta.last_arrival = arrived;
-        }
+        let mut appending = Appending::new(self.settings, &self.workspace.id, self.now);
+        appending.all(&mut meta, self.entries);
+        let Appending { entries, nodes, .. } = appending;
         let mut notices = Vec::with_capacity(self.notices.len());
         for due in self.notices {
             meta.notices += 1;

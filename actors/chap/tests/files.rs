@@ -173,8 +173,8 @@ fn what_cannot_be_checked_is_said() {
     assert_eq!(verify(&lines).unwrap().verdict, Verdict::Incomplete);
     for (good, verdict) in [(true, Verdict::Verified), (false, Verdict::Broken)] {
         let mut verifier = Verifier::new(Some(Box::new(move |seq, record, receipt| {
-            assert!(seq == 0 && record.starts_with('{') && receipt == "r");
-            if good { Ok(()) } else { Err("no".to_owned()) }
+            assert!(seq == 0 && record.bytes() != &[0; 32] && receipt == "r");
+            if good { Ok(None) } else { Err("no".to_owned()) }
         })));
         lines.iter().for_each(|line| verifier.line(line).unwrap());
         assert_eq!(verifier.finish().verdict, verdict);
@@ -323,4 +323,48 @@ fn overrides_are_counted_by_tag_intent_agent_kind_mode_policy_and_reviewer() {
     let strict = PromotionPolicy { minimum_tasks: 100, max_override_rate: 0.05, ..policy };
     assert_eq!(promotion.unmet(&strict).len(), 2);
     assert!(serde_json::to_string(&report).is_ok());
+}
+
+#[test]
+fn a_review_that_several_must_approve_is_one_decision_of_several_reviewers() {
+    let mut analysis = Analysis::new();
+    let mut seq = 0;
+    let mut take = |from: &str, method: &str, params: Value| {
+        let mut params = params;
+        params["from"] = json!(from);
+        let envelope = json!({"jsonrpc": "2.0", "id": seq, "method": method, "params": params});
+        let entry = json!({"seq": seq, "arrived": "2026-10-01T00:00:00.000Z", "envelope": envelope});
+        seq += 1;
+        match read_line(&entry.to_string(), seq + 1).unwrap() {
+            Line::Entry(entry) => analysis.entry(&entry),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut review = |task: &str, rule: Value, answers: &[(&str, &str)]| {
+        take("agent:a", "task.complete", json!({"task_id": task}));
+        take(
+            "agent:a",
+            "review.request",
+            json!({"task_id": task, "to": ["human:x", "human:y"], "rule": rule}),
+        );
+        take("agent:a", "review.request", json!({"task_id": task, "to": "human:z"}));
+        for (who, method) in answers {
+            take(who, method, json!({"task_id": task}));
+        }
+    };
+    let approve = "decide.approve";
+    let all = [("human:x", approve), ("human:y", approve), ("human:z", approve)];
+    review("t1", json!("all_approve"), &all);
+    review("t2", json!("quorum:2"), &all[..2]);
+    review("t3", json!("quorum:2"), &all[..1]);
+    review("t4", json!("all_approve"), &[all[0], ("human:y", "decide.override")]);
+    review("t5", json!(null), &all[..1]);
+    let report = analysis.finish();
+    let total = report.total;
+    assert_eq!((total.approved, total.overridden, total.decided()), (3, 1, 4), "{report:?}");
+    assert_eq!((report.answers, report.reviewers), (9, 3));
+    assert_eq!((report.by_agent[0].decisions.decided(), report.by_agent[0].reviewers), (4, 3));
+    let x = report.by_reviewer.iter().find(|group| group.name == "human:x").unwrap();
+    assert_eq!((x.decisions.approved, x.reviewers), (5, 1), "everybody's own answers count by reviewer");
+    assert_eq!(report.promotion[0].decisions.decided(), 4);
 }

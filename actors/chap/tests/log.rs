@@ -7,7 +7,7 @@ use choir_chap::evidence::{GENESIS, link};
 use choir_chap::limits::{PAGE_ENTRIES, REDACTION_REASON_BYTES, REDACTIONS};
 use choir_chap::verify::{Report, Verdict, Verifier};
 use choir_chap::{Settings, codes};
-use choir_messages::chap::Entry;
+use choir_messages::chap::{Entry, ErasedRecord};
 use serde_json::{Value, json};
 use support::House;
 use support::random::{PEOPLE, PROFILES, furnish};
@@ -141,7 +141,7 @@ fn a_checkpoint_names_the_log_before_it_and_its_own_entry_says_the_same() {
 }
 
 #[test]
-fn a_redacted_entry_is_withheld_from_every_read_and_the_chain_still_verifies() {
+fn a_redacted_entry_is_erased_from_store_and_reads_and_the_chain_still_verifies() {
     let mut house = house();
     let seq = say(&mut house, CANARY);
     say(&mut house, "after");
@@ -154,6 +154,7 @@ fn a_redacted_entry_is_withheld_from_every_read_and_the_chain_still_verifies() {
     let done = house.ok("audit.redact", by(ANN, redact(seq, &reason)));
     let by_seq = done["by_seq"].as_u64().expect("a number");
     assert_eq!(house.log("wsp_a").len() as u64, by_seq + 1);
+    assert!(!format!("{:?}", house.store.0["wsp_a"].entries).contains(CANARY), "it is gone from the store");
     assert_eq!(house.code("audit.redact", by(ANN, redact(seq, "again"))), codes::PARAMS);
     assert_eq!(
         house.code("audit.redact", by(ANN, redact(by_seq, "hush"))),
@@ -166,7 +167,7 @@ fn a_redacted_entry_is_withheld_from_every_read_and_the_chain_still_verifies() {
     let entry = &page["entries"][seq as usize];
     let mut names: Vec<&String> = entry.as_object().into_iter().flatten().map(|(name, _)| name).collect();
     names.sort_unstable();
-    assert_eq!(names, ["arrived", "method", "prev_hash", "redacted", "seq"]);
+    assert_eq!(names, ["arrived", "method", "prev_hash", "record_digest", "redacted", "seq"]);
     assert_eq!((&entry["redacted"]["by_seq"], &entry["method"]), (&json!(by_seq), &json!("notify.message")));
     assert_eq!(entry["redacted"]["reason"].as_str().map(str::len), Some(REDACTION_REASON_BYTES));
     assert_eq!(page["entries"][by_seq as usize]["envelope"]["params"]["reason"], reason.as_str());
@@ -177,7 +178,8 @@ fn a_redacted_entry_is_withheld_from_every_read_and_the_chain_still_verifies() {
     let export = house.ok("audit.export", by(ANN, json!({})));
     assert!(!export.to_string().contains(CANARY));
 
-    assert_eq!(house.ok("audit.verify_chain", json!({"workspace": "wsp_a"}))["ok"], true);
+    let verified = house.ok("audit.verify_chain", json!({"workspace": "wsp_a"}));
+    assert_eq!((&verified["ok"], &verified["entries_redacted"]), (&json!(true), &json!(1)));
     assert_eq!(verify(&mut house, json!({"from_seq": seq, "to_seq": seq + 1}))["ok"], true);
     let report = report(&lines(&export));
     assert_eq!(
@@ -186,9 +188,49 @@ fn a_redacted_entry_is_withheld_from_every_read_and_the_chain_still_verifies() {
         "{report:?}"
     );
     assert!(report.notes.iter().any(|note| note.contains("redacted")));
-    // What the stored record is made of can still be shown to have been altered.
-    tamper(&mut house, seq as usize, |entry| entry.record = entry.record.replace(CANARY, "x"));
-    assert_eq!(house.code("audit.verify_chain", json!({"workspace": "wsp_a"})), codes::PARAMS);
+}
+
+#[test]
+fn whoever_erases_an_entry_in_the_store_without_a_redaction_on_the_log_is_found_out() {
+    let mut house = house();
+    let seq = say(&mut house, CANARY);
+    let by_seq = say(&mut house, "after");
+    house.ok("audit.redact", by(ANN, json!({"seq": by_seq, "reason": "privacy"})));
+    let redaction = by_seq + 1;
+    say(&mut house, "more");
+    let broken = |house: &mut House| house.code("audit.verify_chain", json!({"workspace": "wsp_a"}));
+    let good = house.store.clone();
+    // No entry of that number is a redaction, it is one of another entry, or it is none at all.
+    for by in [seq + 1, redaction, redaction + 1, seq, 0] {
+        house.store = good.clone();
+        tamper(&mut house, seq as usize, |entry| {
+            entry.record = ErasedRecord::of(&entry.record, by).to_string()
+        });
+        assert_eq!(broken(&mut house), codes::PARAMS, "erased by {by}");
+    }
+    house.store = good.clone();
+    assert_eq!(house.ok("audit.verify_chain", json!({"workspace": "wsp_a"}))["ok"], true);
+    // A redaction that is taken back does not bring the content back, and shows.
+    tamper(&mut house, redaction as usize, |entry| {
+        entry.record = entry.record.replace("privacy", "a mistake")
+    });
+    assert_eq!(broken(&mut house), codes::PARAMS);
+}
+
+#[test]
+fn a_call_that_reads_like_an_erased_record_is_an_ordinary_entry() {
+    let mut house = house();
+    let digest = "0".repeat(64);
+    let call = json!({
+        "erased": {"by_seq": 99, "digest": format!("sha256:{digest}")}, "jsonrpc": "2.0", "id": "m", "method": "task.create",
+        "params": {"workspace": "wsp_a", "from": ANN, "kind": "k", "assignee": ANN, "input": {}},
+    });
+    house.bytes(call.to_string().as_bytes()).into_result().expect("it is a call");
+    let verified = house.ok("audit.verify_chain", json!({"workspace": "wsp_a"}));
+    assert_eq!((&verified["ok"], verified.get("entries_redacted")), (&json!(true), None));
+    let page = house.ok("audit.read", json!({"workspace": "wsp_a"}));
+    let last = page["entries"].as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
+    assert_eq!(last["envelope"]["erased"]["by_seq"], 99);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn check(house: &mut House, from: usize, to: usize) {
     let entries = house.log(W);
     let answer = submit(house, json!({"range": {"from_seq": from, "to_seq": to}}));
     assert_eq!(answer["log_key"], key.to_string());
-    let head = verify_checkpoint(answer["checkpoint"].as_str().unwrap(), &own).unwrap();
+    let (head, _) = verify_checkpoint(answer["checkpoint"].as_str().unwrap(), &own).unwrap();
     assert_eq!(head.size, entries.len() as u64);
     let receipts = answer["receipts"].as_array().unwrap();
     assert_eq!(receipts.len(), to - from);
@@ -126,10 +126,10 @@ fn growth_is_proven_from_every_earlier_checkpoint() {
     }
     let (_, own) = keys(&mut house);
     for checkpoint in checkpoints {
-        let old = verify_checkpoint(&checkpoint, &own).unwrap();
+        let (old, _) = verify_checkpoint(&checkpoint, &own).unwrap();
         let range = json!({"from_seq": 0, "to_seq": 0});
         let answer = submit(&mut house, json!({"range": range, "from_size": old.size}));
-        let new = verify_checkpoint(answer["checkpoint"].as_str().unwrap(), &own).unwrap();
+        let (new, _) = verify_checkpoint(answer["checkpoint"].as_str().unwrap(), &own).unwrap();
         let proven = verify_consistency_receipt(&old, &bytes(&answer["consistency"]), &own).unwrap();
         assert_eq!(proven, new);
     }
@@ -143,8 +143,10 @@ fn a_recorded_checkpoint_carries_the_signed_head_of_what_was_before_it() {
     let (_, own) = keys(&mut house);
     let before = house.log(W).len();
     let answer = house.ok("audit.checkpoint", json!({"workspace": W, "from": "human:a"}));
-    let head = verify_checkpoint(answer["checkpoint"]["note"].as_str().unwrap(), &own).unwrap();
+    let (head, more) = verify_checkpoint(answer["checkpoint"]["note"].as_str().unwrap(), &own).unwrap();
     assert_eq!(head.size, before as u64);
+    let chain = format!("chain {before} {}", answer["checkpoint"]["head"].as_str().unwrap());
+    assert_eq!(more, [chain], "the head and the number of entries are signed as well");
 }
 
 #[test]
@@ -254,6 +256,157 @@ fn an_exported_log_with_receipts_is_verified_offline_and_a_moved_receipt_is_told
     assert_eq!((report.receipts.good, report.receipts.bad, report.verdict), (11, 1, Verdict::Broken));
     let stranger = Log::of_key(SigningKey::from_seed(&[9; 32])).public();
     assert_eq!(judged(&other, stranger).receipts.good, 0);
+}
+
+#[test]
+fn a_redacted_entry_keeps_its_receipt_and_offline_it_shows_that_the_erased_record_was_the_registered_one() {
+    let mut house = house(Commits::Always);
+    grow(&mut house, 12);
+    let (key, _) = keys(&mut house);
+    let before = submit(&mut house, json!({}))["receipts"][5]["receipt"]["statement"].clone();
+    house.ok("audit.redact", json!({"workspace": W, "from": "human:a", "seq": 5, "reason": "privacy"}));
+    let after = submit(&mut house, json!({}))["receipts"][5]["receipt"]["statement"].clone();
+    assert_eq!(before, after, "the statement that was registered is made again from the record's hash");
+    let export = house.ok("audit.export", json!({"workspace": W, "from": "human:a"}));
+    let withheld = |seq: usize, line: &mut Value| {
+        let receipt = line["receipt"].take();
+        *line = export["entries"][seq].clone();
+        line["receipt"] = receipt;
+    };
+    let file = exported(&mut house, withheld);
+    let report = judged(&file, key.clone());
+    assert_eq!((report.redacted, report.receipts.good, report.fault_count), (1, 13, 0), "{report:?}");
+    assert_eq!(report.verdict, Verdict::Incomplete);
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("redacted: 1; their hashes were taken as given"))
+    );
+    let other = exported(&mut house, |seq, line| {
+        withheld(seq, line);
+        if seq == 5 {
+            line["record_digest"] = json!(format!("sha256:{}", "0".repeat(64)));
+        }
+    });
+    assert_eq!(judged(&other, key).verdict, Verdict::Broken, "another hash than the registered one");
+}
+
+/// The export of the whole log, as the lines of a file.
+fn file(house: &mut House) -> Vec<String> {
+    let (mut lines, mut from, mut entries) = (Vec::new(), 0, 0);
+    loop {
+        let params = json!({"workspace": W, "from": "human:a", "range": {"from_seq": from}});
+        let page = house.ok("audit.export", params);
+        if lines.is_empty() {
+            lines.push(page["header"].to_string());
+        }
+        lines.extend(page["entries"].as_array().unwrap().iter().map(Value::to_string));
+        entries += page["trailer"]["entries"].as_u64().unwrap();
+        from = page["next_seq"].as_u64().unwrap();
+        if page["done"] == true {
+            lines.push(json!({"trailer": {"entries": entries, "head": page["trailer"]["head"]}}).to_string());
+            return lines;
+        }
+    }
+}
+
+fn compared(lines: &[String], key: &LogKey, saved: Option<&str>) -> choir_chap::verify::Report {
+    let mut verifier = Verifier::new(Some(receipt_check(key.clone())))
+        .with_checkpoints(key.clone(), saved.map(str::to_owned));
+    for line in lines {
+        verifier.line(line).unwrap();
+    }
+    verifier.finish()
+}
+
+fn saved(house: &mut House) -> String {
+    let answer = submit(house, json!({"range": {"from_seq": 0, "to_seq": 0}}));
+    answer["checkpoint"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_thousand_entries_the_coordinator_signs_a_checkpoint_that_holds_offline() {
+    let mut house = house(Commits::Lazily);
+    grow(&mut house, 2_100);
+    let log = house.log(W);
+    let own: Vec<u64> =
+        log.iter().filter(|entry| entry.method == "audit.checkpoint").map(|entry| entry.seq).collect();
+    assert_eq!(own, [1_000, 2_000]);
+    assert_eq!(log[1_000].from.as_deref(), Some("service:coordinator"));
+    assert_eq!(house.ok("audit.verify_chain", json!({"workspace": W}))["ok"], true);
+    let (key, _) = keys(&mut house);
+    let lines = file(&mut house);
+    let report = compared(&lines, &key, None);
+    assert_eq!((report.checkpoints.good, report.checkpoints.bad), (2, 0), "{report:?}");
+    assert_eq!(report.verdict, Verdict::Verified, "{report:?}");
+    let stranger = Log::of_key(SigningKey::from_seed(&[9; 32])).public();
+    assert_eq!(compared(&lines, &stranger, None).checkpoints.bad, 2);
+    check(&mut house, 995, 1_005);
+}
+
+#[test]
+fn without_the_profile_no_checkpoints_are_signed() {
+    let mut house = House::new(Settings { log: Some(log()), enable_chain: true, ..Settings::default() });
+    house.ok("workspace.create", json!({"workspace": W}));
+    house
+        .ok("participant.join", json!({"workspace": W, "from": "human:a", "type": "human", "role": "admin"}));
+    grow(&mut house, 1_010);
+    assert_eq!(house.log(W).len(), 1_010);
+}
+
+#[test]
+fn a_file_is_compared_with_a_checkpoint_that_was_saved_earlier() {
+    let mut house = house(Commits::Always);
+    grow(&mut house, 40);
+    let (key, _) = keys(&mut house);
+    let early = saved(&mut house);
+    let same = compared(&file(&mut house), &key, Some(&early));
+    let of = |report: &choir_chap::verify::Report| report.checkpoints.saved.clone().unwrap();
+    assert_eq!(
+        (same.verdict, of(&same).entries, of(&same).chain),
+        (Verdict::Verified, 40, Some(true)),
+        "{same:?}"
+    );
+    grow(&mut house, 60);
+    let late = saved(&mut house);
+    let grown = file(&mut house);
+    assert_eq!(of(&compared(&grown, &key, Some(&early))).chain, Some(true));
+    // With receipts the tree is rebuilt as well.
+    let receipts = exported(&mut house, |_, _| {});
+    let report = compared(&receipts, &key, Some(&early));
+    assert_eq!(
+        (of(&report).chain, of(&report).root, report.fault_count),
+        (Some(true), Some(true), 0),
+        "{report:?}"
+    );
+
+    // Cut off at its end, with a trailer that says so.
+    let mut short = grown[..50].to_vec();
+    let head = serde_json::from_str::<Value>(&grown[50]).unwrap()["prev_hash"].clone();
+    short.push(json!({"trailer": {"entries": 49, "head": head}}).to_string());
+    assert_eq!(compared(&short, &key, None).fault_count, 0, "it is whole by itself");
+    let cut = compared(&short, &key, Some(&late));
+    assert_eq!((cut.verdict, of(&cut).chain), (Verdict::Broken, Some(false)), "{cut:?}");
+    assert_eq!(compared(&short, &key, Some(&early)).fault_count, 0);
+
+    // Another history of the same length, by whoever holds the database: whole by itself too.
+    let mut other = self::house(Commits::Always);
+    other.ok(
+        "task.create",
+        json!({"workspace": W, "from": "human:a", "kind": "z", "assignee": "human:a", "input": {}}),
+    );
+    grow(&mut other, 60);
+    let rewritten = file(&mut other);
+    assert_eq!(compared(&rewritten, &key, None).fault_count, 0);
+    for checkpoint in [&early, &late] {
+        let report = compared(&rewritten, &key, Some(checkpoint));
+        assert_eq!((report.verdict, of(&report).chain), (Verdict::Broken, Some(false)), "{report:?}");
+    }
+    // Not this workspace's, or not this Coordinator's, or not signed.
+    for odd in [early.replace("40", "41"), "nothing".to_owned(), early.replace("wsp_log", "wsp_lag")] {
+        let report = compared(&grown, &key, Some(&odd));
+        assert_eq!((report.verdict, &report.checkpoints.saved), (Verdict::Broken, &None), "{report:?}");
+    }
+    let stranger = Log::of_key(SigningKey::from_seed(&[9; 32])).public();
+    assert_eq!(compared(&grown, &stranger, Some(&early)).verdict, Verdict::Broken);
 }
 
 #[test]

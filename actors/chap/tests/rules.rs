@@ -213,6 +213,100 @@ fn a_recorded_refusal_sent_again_is_answered_with_itself_and_never_takes_effect(
     assert_eq!(house.bytes(&signed(&key, "other", create)).refusal().unwrap().code, -32071);
 }
 
+#[test]
+fn a_key_that_stands_twice_counts_once_and_the_last_one_does() {
+    let mut house = house();
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"workspace.create","method":"task.create","params":{{
+            "workspace":"nowhere","workspace":"wsp_a","from":"{ANN}","kind":"first","kind":"last","assignee":"{ANN}",
+            "input":{{"a":1,"a":2}}}}}}"#
+    );
+    house.bytes(call.as_bytes()).into_result().unwrap();
+    let last = house.log("wsp_a").pop().unwrap();
+    assert!(
+        last.record.contains(r#""input":{"a":2}"#) && last.record.contains(r#""kind":"last""#),
+        "{}",
+        last.record
+    );
+    assert!(!last.record.contains("first") && !last.record.contains("nowhere"), "{}", last.record);
+    assert_eq!(house.ok("audit.verify_chain", json!({"workspace": "wsp_a"}))["ok"], true);
+}
+
+#[test]
+fn a_signed_call_that_was_accepted_and_is_sent_again_is_evaluated_again_and_both_are_on_the_log() {
+    let mut house = House::new(Settings { require_signatures: true, ..Settings::default() });
+    let key = SigningKey::from_seed(&[3; 32]);
+    let join = json!({"workspace": "w", "from": ANN, "type": "human", "jwks": {"keys": [jwk(&key, "k")]}});
+    house.ok("participant.join", join);
+    let call = |more: Value| {
+        let mut params = json!({"workspace": "w", "from": ANN, "kind": "k", "input": 1, "assignee": ANN});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        signed(&key, "k", json!({"jsonrpc": "2.0", "id": 1, "method": "task.create", "params": params}))
+    };
+    let plain = call(json!({}));
+    let first = house.bytes(&plain).into_result().unwrap()["task_id"].clone();
+    assert_ne!(house.bytes(&plain).into_result().unwrap()["task_id"], first, "the digest, section 3.9");
+    // What a caller does against it: a key of its own for the call.
+    let keyed = call(json!({"idempotency_key": "once"}));
+    let first = house.bytes(&keyed).into_result().unwrap()["task_id"].clone();
+    let entries = house.log("w").len();
+    assert_eq!(house.bytes(&keyed).into_result().unwrap()["task_id"], first);
+    assert_eq!(house.log("w").len(), entries);
+}
+
+#[test]
+fn a_privileged_call_takes_a_login_that_is_fresh_and_of_the_strength_the_workspace_asks_for() {
+    let settings = Settings { enforce_step_up: true, verify_oidc: true, ..Settings::default() };
+    let login = |house: &mut House, acr: Option<&str>, age: i64| {
+        let claims = OidcClaims {
+            sub: Some("ann".into()),
+            auth_time: Some(i64::try_from(house.now.millis() / 1000).unwrap() - age),
+            acr: acr.map(str::to_owned),
+            ..OidcClaims::default()
+        };
+        house.attested = Attested { oidc: Some(Ok(claims)), ..Attested::default() };
+        let join =
+            json!({"workspace": "w", "from": ANN, "type": "human", "role": "admin", "oidc_token": "t"});
+        house.ok("participant.join", join);
+    };
+    let mut house = House::new(settings);
+    let create = json!({"workspace": "w", "min_acr": "mfa", "step_up_window_sec": 300});
+    house.ok("workspace.create", create);
+    let privileged =
+        json!({"workspace": "w", "from": ANN, "profiles": ["core/1.0", "review/1.0", "identity-oidc/1.0"]});
+    for (acr, age, data) in [
+        (Some("pwd"), 10, Some(json!({"required_acr": "mfa", "acr": "pwd"}))),
+        (None, 10, Some(json!({"required_acr": "mfa", "acr": null}))),
+        (Some("MFA"), 10, Some(json!({"required_acr": "mfa", "acr": "MFA"}))),
+        (Some("mfa"), 301, Some(json!({"window_sec": 300, "age_sec": 301}))),
+        (Some("mfa"), 300, None),
+    ] {
+        login(&mut house, acr, age);
+        let answer = house.call("workspace.set_profiles", privileged.clone());
+        match data {
+            None => assert!(answer.is_ok(), "{answer:?}"),
+            Some(data) => {
+                let error = answer.unwrap_err();
+                assert_eq!((&error["code"], &error["data"]), (&json!(-32402), &data), "{acr:?} {age}");
+                let last = house.log("w").pop().unwrap();
+                assert_eq!(last.refused, Some(-32402), "the attempt is on the log");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_workspace_advertises_the_profiles_that_work_and_tells_the_others_apart() {
+    let mut house = House::new(Settings::default());
+    let profiles = json!(["core/1.0", "modes/1.0", "banana/1.0", "whisper/1.0", "bananas"]);
+    house.ok("workspace.create", json!({"workspace": "w", "profiles": profiles}));
+    let told = house.ok("workspace.describe", json!({"workspace": "w"}));
+    assert_eq!(told["profiles"], json!(["core/1.0", "modes/1.0", "whisper/1.0"]));
+    assert_eq!(told["unserved_profiles"], json!(["banana/1.0", "bananas"]));
+    house.ok("workspace.create", json!({"workspace": "v"}));
+    assert_eq!(house.ok("workspace.describe", json!({"workspace": "v"})).get("unserved_profiles"), None);
+}
+
 // ---- reviews
 
 fn request(house: &mut House, id: &str, more: Value) -> Value {

@@ -18,6 +18,7 @@
 //! ├─ inboxes                  who waits for notices
 //! ├─ pen                      stores, then answers
 //! ├─ timers                   the earliest deadline
+//! ├─ catalogue                which workspaces there are
 //! ├─ floor                    rest_for_one
 //! │   ├─ dispatcher           which workspace has which actor; quotas; verifying what is presented
 //! │   └─ workspaces           dynamic: one actor a live workspace
@@ -25,6 +26,7 @@
 //! ```
 
 mod alarm;
+mod catalogue;
 mod dispatcher;
 mod gauge;
 mod inboxes;
@@ -63,6 +65,7 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
     let (pen, pen_slot) = mailbox("pen", pen::MAILBOX);
     let (timers, timers_slot) = mailbox("timers", timers::MAILBOX);
     let (dispatcher, dispatcher_slot) = mailbox("dispatcher", dispatcher::MAILBOX);
+    let (catalogue, catalogue_slot) = mailbox("catalogue", catalogue::MAILBOX);
     let (router, router_slot) = mailbox("router", router::MAILBOX);
     // Twice the live ones: those that are ending still count.
     let (workspaces, workspaces_spec) = DynamicSpec::with(
@@ -85,9 +88,10 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
     let tree = SupervisorSpec::new("coordinator", Strategy::OneForOne)
         .child(inboxes::child(inboxes_slot, store.clone()))
         .child(pen::child(pen_slot, store.clone(), inboxes, timers))
-        .child(timers::child(timers_slot, store, hooks.clock, dispatcher.clone()))
+        .child(timers::child(timers_slot, store.clone(), hooks.clock, dispatcher.clone()))
+        .child(catalogue::child(catalogue_slot, store))
         .child(ChildSpec::supervisor(floor))
-        .child(router::child(router_slot, rules, dispatcher));
+        .child(router::child(router_slot, rules, dispatcher, catalogue));
     (tree, router)
 }
 

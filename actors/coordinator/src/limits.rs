@@ -93,6 +93,15 @@ pub const INBOX_READS: usize = 64;
 /// Notices of one page, whatever is asked for.
 pub const INBOX_PAGE: usize = 1000;
 
+/// Operators waiting for a listing: they are few, and ask again.
+pub const CATALOGUE_MAILBOX: usize = 32;
+
+/// Workspaces of one page of a listing, whatever is asked for.
+pub const CATALOGUE_PAGE: usize = 1000;
+
+/// Longest wait for the store to list a page.
+pub const CATALOGUE_WITHIN: Duration = Duration::from_secs(10);
+
 /// How often waiting askers that gave up are looked for.
 pub const WAITERS_SWEEP: Duration = Duration::from_secs(5);
 

@@ -7,6 +7,7 @@ use choir_messages::id::MessageId;
 use choir_messages::mail::{Caller, CoordinatorMsg};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Slot, WhenFull};
 
+use crate::catalogue::CatalogueMsg;
 use crate::dispatcher::DispatchMsg;
 use crate::job::{Asker, Reply};
 use crate::limits::{READ_INLINE, ROUTER_MAILBOX};
@@ -17,16 +18,18 @@ pub(crate) const MAILBOX: MailboxSpec = MailboxSpec { capacity: ROUTER_MAILBOX, 
 pub(crate) struct Router {
     rules: Arc<choir_chap::Settings>,
     dispatcher: Address<DispatchMsg>,
+    catalogue: Address<CatalogueMsg>,
 }
 
 pub(crate) fn child(
     slot: Slot<CoordinatorMsg>,
     rules: Arc<choir_chap::Settings>,
     dispatcher: Address<DispatchMsg>,
+    catalogue: Address<CatalogueMsg>,
 ) -> ChildSpec {
     ChildSpec::worker(slot, move |_| {
-        let (rules, dispatcher) = (Arc::clone(&rules), dispatcher.clone());
-        async move { Ok(Router { rules, dispatcher }) }
+        let (rules, dispatcher, catalogue) = (Arc::clone(&rules), dispatcher.clone(), catalogue.clone());
+        async move { Ok(Router { rules, dispatcher, catalogue }) }
     })
 }
 
@@ -67,6 +70,9 @@ impl Actor for Router {
             CoordinatorMsg::Inbox { workspace, participant, after, limit, wait, caller, reply } => {
                 let ask = crate::inboxes::Ask::new(workspace, participant, after, limit, wait, reply);
                 let _ = self.dispatcher.try_send(DispatchMsg::Inbox { ask, caller });
+            }
+            CoordinatorMsg::Workspaces { after, limit, reply } => {
+                let _ = self.catalogue.try_send(CatalogueMsg { after, limit, reply });
             }
         }
         Ok(())

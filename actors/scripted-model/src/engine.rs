@@ -3,10 +3,10 @@
 use serde_json::Value;
 use std::collections::VecDeque;
 
-use crate::chat;
 use crate::limits::QUOTE_BYTES;
 use crate::script::{Condition, Match, Otherwise, Script, Step};
 use crate::transcript::{Entry, Transcript};
+use crate::{chat, ledger};
 
 /// What is shown where a placeholder stands for nothing.
 const NOTHING: &str = "(nothing)";
@@ -76,6 +76,12 @@ pub fn reply(script: &Script, transcript: &Transcript) -> Reply {
             Reply { text: Some(fill(text, &turn)), ..said(&turn, "otherwise".to_owned()) }
         }
         Otherwise::Chat => {
+            // A role of the signed ledger asks for one of its forms; the small chat has none of them.
+            if let Some((tool, arguments)) = ledger::answer(transcript) {
+                let name = offered(&tool, &transcript.tools).unwrap_or_else(|| sanitised(&tool));
+                let calls = vec![(name, arguments.to_string())];
+                return Reply { calls, ..said(&turn, "ledger".to_owned()) };
+            }
             let results = turn.results();
             let last = results.last().copied();
             let (text, call) = match chat::answer(user, turn.steps.len(), last) {

@@ -17,6 +17,7 @@ mod chat;
 pub mod engine;
 pub mod faults;
 pub mod journal;
+mod ledger;
 pub mod limits;
 pub mod script;
 mod server;

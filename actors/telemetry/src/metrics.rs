@@ -37,13 +37,21 @@ pub const LINK_CLOSED: &str = "choir.link.closed";
 pub const RECOVERY_DURATION: &str = "choir.recovery.duration";
 /// Log lines dropped because the queue was full, since the last report in the log.
 pub const LOG_DROPPED: &str = "choir.log.dropped";
+/// Duration of a CHAP call, by method and outcome: its count is the number of calls.
+pub const CHAP_CALL: &str = "choir.chap.call";
+/// Workspaces that have a live actor.
+pub const CHAP_LIVE: &str = "choir.chap.live";
+/// Requests that a CHAP transport refused before the Coordinator saw them, by route and status.
+pub const CHAP_REFUSED: &str = "choir.chap.refused";
+/// Readers of a CHAP transport that were cut off because they did not take what they were sent.
+pub const CHAP_SLOW_READERS: &str = "choir.chap.slow_readers";
 
 /// Bounds of the histograms in seconds: from a lock's microseconds to a slow model's minutes.
 const SECONDS: [f64; 16] =
     [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// What each instrument measures, for whoever reads it.
-const DESCRIPTIONS: [(&str, &str); 12] = [
+const DESCRIPTIONS: [(&str, &str); 16] = [
     (MAILBOX_DEPTH, "Messages waiting in an actor's mailbox"),
     (MAILBOX_OLDEST_AGE, "Age of the oldest waiting message"),
     (ACTOR_RESTARTS, "Restarts of an actor"),
@@ -55,6 +63,10 @@ const DESCRIPTIONS: [(&str, &str); 12] = [
     (TURN_DURATION, "From a message's turn to its end"),
     (LINK_CLOSED, "Links that were closed"),
     (RECOVERY_DURATION, "From an agent's crash to its being up again"),
+    (CHAP_CALL, "Duration of a CHAP call"),
+    (CHAP_LIVE, "Workspaces that have a live actor"),
+    (CHAP_REFUSED, "Requests that a CHAP transport refused"),
+    (CHAP_SLOW_READERS, "Readers of a CHAP transport that were cut off"),
     (LOG_DROPPED, "Log lines dropped and not yet reported in the log"),
 ];
 

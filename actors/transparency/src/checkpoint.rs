@@ -9,14 +9,25 @@ use crate::note::{LogKey, NoteError, sign_note, verify_note};
 use crate::receipt::LogSigner;
 use crate::tree::TreeHead;
 
-/// The signed checkpoint of this tree head.
-pub fn sign_checkpoint(log: &LogSigner<'_>, head: &TreeHead) -> Result<String, NoteError> {
+/// The signed checkpoint of this tree head; `more` are extension lines, signed with it. No line may be empty.
+pub fn sign_checkpoint(log: &LogSigner<'_>, head: &TreeHead, more: &[String]) -> Result<String, NoteError> {
     let root = STANDARD.encode(head.root.bytes());
-    sign_note(&format!("{}\n{}\n{root}\n", log.origin.as_str(), head.size), log.origin, log.key)
+    let mut text = format!("{}\n{}\n{root}\n", log.origin.as_str(), head.size);
+    for line in more {
+        if line.is_empty() || line.contains('\n') {
+            return Err(NoteError::NotACheckpoint("an extension is one line that is not empty"));
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    sign_note(&text, log.origin, log.key)
 }
 
-/// The tree head of a checkpoint that this log signed. Extension lines after the third are signed but not read.
-pub fn verify_checkpoint(checkpoint: &str, log: &LogKey) -> Result<TreeHead, NoteError> {
+/// The tree head of a checkpoint that this log signed, and its extension lines.
+pub fn verify_checkpoint<'a>(
+    checkpoint: &'a str,
+    log: &LogKey,
+) -> Result<(TreeHead, Vec<&'a str>), NoteError> {
     let text = verify_note(checkpoint, log)?;
     let mut lines = text.split('\n');
     if lines.next() != Some(log.origin.as_str()) {
@@ -31,7 +42,8 @@ pub fn verify_checkpoint(checkpoint: &str, log: &LogKey) -> Result<TreeHead, Not
     let Some(root) = root else {
         return Err(NoteError::NotACheckpoint("its third line is not a root"));
     };
-    Ok(TreeHead { size, root: Digest::from_bytes(root) })
+    let more = lines.filter(|line| !line.is_empty()).collect();
+    Ok((TreeHead { size, root: Digest::from_bytes(root) }, more))
 }
 
 #[cfg(test)]
@@ -47,16 +59,23 @@ mod tests {
 
     fn signed(head: &TreeHead) -> (String, LogKey) {
         let (origin, key) = log();
-        let text = sign_checkpoint(&LogSigner { origin: &origin, key: &key }, head).unwrap();
+        let text =
+            sign_checkpoint(&LogSigner { origin: &origin, key: &key }, head, &["chain 7 x".to_owned()])
+                .unwrap();
         (text, LogKey { origin, key: key.public() })
     }
 
     #[test]
     fn a_checkpoint_tells_size_and_root() {
         let head = TreeHead { size: 20, root: Digest::of(b"root") };
-        let (text, log) = signed(&head);
+        let (text, key) = signed(&head);
         assert!(text.starts_with("coordinator.example/evidence\n20\n"));
-        assert_eq!(verify_checkpoint(&text, &log), Ok(head));
+        assert_eq!(verify_checkpoint(&text, &key), Ok((head, vec!["chain 7 x"])));
+        let (origin, key) = log();
+        for odd in ["", "a\nb"] {
+            let signer = LogSigner { origin: &origin, key: &key };
+            assert!(sign_checkpoint(&signer, &head, &[odd.to_owned()]).is_err(), "{odd:?}");
+        }
     }
 
     #[test]

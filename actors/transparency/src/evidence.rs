@@ -2,7 +2,7 @@
 //! place travel as claims, so the statement also fixes what the chain leaves unhashed: `seq` and `arrived`.
 
 use choir_messages::chain::Digest;
-use choir_messages::chap::Entry;
+use choir_messages::chap::{Entry, ErasedRecord};
 use choir_messages::sign::SigningKey;
 
 use crate::statement::{Claims, Payload, Position, StatementError, sign_statement};
@@ -15,7 +15,8 @@ pub const RECORD_CONTENT_TYPE: &str = "application/chap+json";
 pub enum Form {
     /// All of it.
     Record,
-    /// Its hash.
+    /// Its hash. Of an erased record ([`ErasedRecord`]) it is the hash of what was there, so that the statement is still
+    /// the one that was registered.
     Hash,
 }
 
@@ -32,7 +33,11 @@ pub fn evidence_statement(
     let record = entry.record.as_bytes();
     let payload = match form {
         Form::Record => Payload::Record { content_type, bytes: record.to_vec() },
-        Form::Hash => Payload::Hash { content_type, digest: Digest::of(record) },
+        Form::Hash => {
+            let erased = ErasedRecord::read(&entry.record);
+            let digest = erased.map_or_else(|| Digest::of(record), |erased| erased.digest);
+            Payload::Hash { content_type, digest }
+        }
     };
     let claims = Claims {
         issuer: issuer.to_owned(),

@@ -8,6 +8,7 @@
 //! - [`proof`]: what a proof needs from the store, how it is put together, how it is verified.
 //! - [`note`] and [`checkpoint`]: the tree head as signed text (C2SP signed-note and tlog-checkpoint).
 //! - [`statement`] and [`evidence`]: COSE_Sign1 statements (RFC 9052, RFC 9943), whole or as a hash envelope (RFC 9995).
+//! - [`tiles`]: the log as files (C2SP tlog-tiles): what to write for a leaf, and proofs read from them.
 //! - [`receipt`]: COSE receipts of inclusion and consistency (RFC 9942).
 //!
 //! Pure: no clock, no store, no sockets. Times are passed in; node hashes are read through [`NodeSource`].
@@ -21,6 +22,7 @@ pub mod note;
 pub mod proof;
 pub mod receipt;
 pub mod statement;
+pub mod tiles;
 pub mod tree;
 
 pub use checkpoint::{sign_checkpoint, verify_checkpoint};

@@ -204,9 +204,14 @@ impl Statement {
 
     /// Whether it speaks of exactly this record.
     pub fn speaks_of(&self, record: &[u8]) -> Result<(), StatementError> {
+        self.speaks_of_digest(&Digest::of(record))
+    }
+
+    /// Whether it speaks of the record with this SHA-256.
+    pub fn speaks_of_digest(&self, record: &Digest) -> Result<(), StatementError> {
         let same = match &self.payload {
-            Payload::Record { bytes, .. } => bytes == record,
-            Payload::Hash { digest, .. } => *digest == Digest::of(record),
+            Payload::Record { bytes, .. } => Digest::of(bytes) == *record,
+            Payload::Hash { digest, .. } => digest == record,
         };
         if same { Ok(()) } else { Err(StatementError::OtherRecord) }
     }

@@ -1,7 +1,7 @@
 //! `choird`: the host's daemon. Everything is in the library; this reads the arguments and says how it ended.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use choir_chap_http::{Auth, Listen, TlsFiles};
 use choir_host::coordinator::{self, Alone, AloneError, StoreChoice};
 use choir_host::daemon::{self, BootError, Options};
 use choir_host::state_dir::{STATE_DIR_ENV, StateDir, StateDirError};
+use choir_messages::mail::Caller;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const AFTER: &str = "\
@@ -53,8 +54,13 @@ const COORDINATOR_AFTER: &str = "\
 Answers POST /chap (application/chap+json and application/json), GET /chap/events (server-sent events), GET /chap/inbox,
 WebSocket (subprotocol chap.v1) on /chap/ws, and MCP on /mcp. Writes one line to standard output once it listens.
 
+With --mcp-stdio it is the MCP server that an MCP client starts: one message a line on standard input and output, which
+then carry nothing else (the line that says where it listens goes to standard error), until the client closes its end.
+It listens on an address as well only if --listen is given.
+
 Examples:
   choird coordinator
+  choird coordinator --mcp-stdio --store postgres --mcp-as agent:writer@example.org
   choird coordinator --listen 127.0.0.1:7717 --store postgres --enable-chain
   choird coordinator --listen 0.0.0.0:7717 --tls-certificate chain.pem --tls-key key.pem --tokens tokens.json
 
@@ -80,9 +86,15 @@ Exit codes: as choird's.";
 
 #[derive(Debug, Args)]
 struct CoordinatorArgs {
-    /// Address to listen on; port 0 for any free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7717")]
-    listen: SocketAddr,
+    /// Address to listen on; port 0 for any free one [default: 127.0.0.1:7717, or none with --mcp-stdio]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Serve MCP on standard input and output, and end when the client closes them
+    #[arg(long)]
+    mcp_stdio: bool,
+    /// A participant the client on standard input may speak for; may be given more than once [default: all]
+    #[arg(long = "mcp-as", value_name = "PARTICIPANT", requires = "mcp_stdio")]
+    mcp_as: Vec<String>,
     /// Where workspaces are kept
     #[arg(long, value_enum, default_value_t = StoreKind::Memory)]
     store: StoreKind,
@@ -122,6 +134,9 @@ struct CoordinatorArgs {
     /// An origin whose web pages may call, such as https://desk.example; may be given more than once
     #[arg(long = "origin", value_name = "URL")]
     origins: Vec<String>,
+    /// Send traces and metrics to this OTLP receiver (HTTP), such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,6 +146,9 @@ enum StoreKind {
     /// In Postgres: `DATABASE_URL`, else a private cluster in the state directory
     Postgres,
 }
+
+/// Where it listens unless told otherwise.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7717);
 
 /// Smallest and largest envelope that make sense: a call with a key, and what one answer may hold.
 const ENVELOPE_BYTES: std::ops::RangeInclusive<usize> = 1024..=64 * 1024 * 1024;
@@ -209,23 +227,46 @@ fn run_coordinator(wanted: CoordinatorArgs, state_dir: Option<PathBuf>, quiet: b
     }
     let tls =
         wanted.tls_certificate.zip(wanted.tls_key).map(|(certificates, key)| TlsFiles { certificates, key });
-    let (listen, hosts, origins) = (wanted.listen, wanted.hosts, wanted.origins);
-    let options = Alone { listen, store, rules, auth, identity, tls, hosts, origins, quiet };
+    let stdio = wanted.mcp_stdio;
+    let participants = (!wanted.mcp_as.is_empty()).then(|| wanted.mcp_as.into());
+    let options = Alone {
+        listen: wanted.listen.or_else(|| (!stdio).then_some(LISTEN)),
+        mcp_stdio: stdio.then_some(Caller { participants }),
+        store,
+        rules,
+        auth,
+        identity,
+        tls,
+        hosts: wanted.hosts,
+        origins: wanted.origins,
+        otlp_endpoint: wanted.otlp_endpoint,
+        quiet,
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, 4),
     };
-    let ready = |listen: &Listen| {
+    let ready = move |listen: &Listen| {
         let at = match listen {
             Listen::Tcp(address) => address.to_string(),
             Listen::Unix(path) => format!("unix:{}", path.display()),
         };
         let line = serde_json::json!({ "ready": true, "pid": std::process::id(), "listen": at });
-        let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        // Standard output may be an MCP client's.
+        let _ = if stdio {
+            writeln!(std::io::stderr().lock(), "{line}")
+        } else {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{line}").and_then(|()| out.flush())
+        };
     };
     let result = runtime.block_on(coordinator::run(options, ready));
-    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    if stdio {
+        // Whatever waits for a line on standard input cannot be told to end.
+        runtime.shutdown_background();
+    } else {
+        runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    }
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
+use super::identity;
 use super::reader::{Object, Problems};
 use super::types::{Coordinator, CoordinatorTls};
 
@@ -45,6 +46,7 @@ pub(super) fn read(top: &mut Object<'_>, problems: &mut Problems) -> Coordinator
         section.max_envelope_bytes = bytes;
     }
     section.tokens_file = fields.some("tokens_file").and_then(|at| at.text(problems)).map(Into::into);
+    section.identity = fields.some("identity").and_then(|at| identity::read(&at, problems));
     let certificate = fields.some("tls_certificate");
     let key = fields.some("tls_key");
     match (certificate, key) {

@@ -2,6 +2,7 @@
 
 mod coordinator;
 mod diff;
+mod identity;
 mod later;
 mod link;
 mod reader;
@@ -13,6 +14,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use diff::{Change, Effect};
+pub use identity::{IdentitySection, OidcSection, VcIssuer, VcSection};
 pub use reader::Problem;
 pub(crate) use reader::{At, Node, Problems, known_list, nearest, parse};
 pub use template::{Template, template};
@@ -111,6 +113,18 @@ impl Config {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(problems),
         }
+    }
+}
+
+/// Reads an identity file, which has the form of the section `coordinator.identity`.
+pub(crate) fn read_identity_section(bytes: &[u8]) -> Result<IdentitySection, Vec<Problem>> {
+    let node = parse(bytes).map_err(|problem| vec![problem])?;
+    let mut problems = Problems::default();
+    let section = identity::read(&At::root(&node), &mut problems);
+    let problems = problems.into_vec();
+    match section {
+        Some(section) if problems.is_empty() => Ok(section),
+        _ => Err(problems),
     }
 }
 

@@ -308,6 +308,21 @@ impl<'a> At<'a> {
         self.node.to_value()
     }
 
+    /// The elements of an array.
+    pub(crate) fn list(&self, problems: &mut Problems) -> Option<Vec<At<'a>>> {
+        let Node::Array(items) = self.node else {
+            self.wrong("an array", problems);
+            return None;
+        };
+        let at = |(number, node)| At { path: format!("{}[{number}]", self.path), node };
+        Some(items.iter().enumerate().map(at).collect())
+    }
+
+    /// An array of texts.
+    pub(crate) fn texts(&self, problems: &mut Problems) -> Option<Vec<String>> {
+        self.list(problems)?.into_iter().map(|at| at.text(problems)).collect()
+    }
+
     /// Whether it is `null`.
     pub(crate) const fn is_null(&self) -> bool {
         matches!(self.node, Node::Null)

@@ -332,3 +332,85 @@ proptest! {
         }
     }
 }
+
+/// A configuration whose Coordinator has this identity section.
+fn with_identity(identity: serde_json::Value) -> Result<Config, Vec<Problem>> {
+    Config::from_json(
+        serde_json::json!({"coordinator": {"identity": identity}}).to_string().as_bytes(),
+        Path::new("/s"),
+    )
+}
+
+#[test]
+fn the_identity_section_is_read_and_each_mistake_in_it_is_told_by_its_field() {
+    use serde_json::json;
+    let good = json!({
+        "url": "https://chap.example/chap",
+        "oidc": [{"issuer": "https://id.example", "audiences": ["chap"], "jwks_uri": "https://id.example/jwks"}],
+        "vc": {"domain": "chap.example", "issuers": [{"id": "did:key:z6MkrJVnaZkeFzdQyMZu1cgjg7k1pZZ6pvBQ7XJPt4swbTQ2"}]},
+    });
+    let section = with_identity(good.clone()).unwrap().coordinator.identity.unwrap();
+    assert_eq!((section.oidc.len(), section.vc.unwrap().max_age_sec), (1, 300));
+    for (pointer, value, told) in [
+        ("/url", json!("chap"), "coordinator.identity.url: must be a URL"),
+        ("/oidc/0/issuer", json!(7), "coordinator.identity.oidc[0].issuer: expected a text, found a number"),
+        ("/oidc/0/audiences", json!([]), "coordinator.identity.oidc[0].audiences: must name"),
+        ("/oidc/0/audiences", json!([7]), "coordinator.identity.oidc[0].audiences[0]: expected a text"),
+        (
+            "/oidc/0/jwks_uri",
+            json!("http://id.example"),
+            "coordinator.identity.oidc[0].jwks_uri: must be an https URL",
+        ),
+        ("/oidc/0/jwks_uri", json!(null), "coordinator.identity.oidc[0]: needs jwks_uri or jwks_file"),
+        ("/oidc/0/jwks_file", json!("k"), "coordinator.identity.oidc[0].jwks_file: stands beside jwks_uri"),
+        ("/oidc/0/algorithms", json!(["HS256"]), "coordinator.identity.oidc[0].algorithms: must be some of"),
+        ("/oidc/0/max_age_sec", json!(0), "coordinator.identity.oidc[0].max_age_sec: must be a whole number"),
+        (
+            "/oidc/0/require_dpop",
+            json!("yes"),
+            "coordinator.identity.oidc[0].require_dpop: expected true or false",
+        ),
+        ("/vc/issuers", json!([]), "coordinator.identity.vc.issuers: must name somebody"),
+        (
+            "/vc/issuers/0/id",
+            json!("https://i.example"),
+            "coordinator.identity.vc.issuers[0].keys: is missing",
+        ),
+        (
+            "/vc/issuers/0/keys",
+            json!({"#1": {"kty": "RSA"}}),
+            "coordinator.identity.vc.issuers[0].keys.\"#1\": must be",
+        ),
+        ("/vc/max_age_sec", json!(86400), "coordinator.identity.vc.max_age_sec: must be a whole number"),
+        ("/vc/mirrors", json!({"l": "ftp://x"}), "coordinator.identity.vc.mirrors.l: must be an https URL"),
+        ("/vc/domain", json!(""), "coordinator.identity.vc.domain: must not be empty"),
+    ] {
+        let mut bad = good.clone();
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let parent = if parent.is_empty() { &mut bad } else { bad.pointer_mut(parent).unwrap() };
+        parent[name] = value;
+        let problems: Vec<String> = with_identity(bad).unwrap_err().iter().map(ToString::to_string).collect();
+        assert!(problems.iter().any(|problem| problem.starts_with(told)), "{pointer}: {problems:?}");
+    }
+    assert!(with_identity(json!({})).unwrap_err()[0].to_string().contains("names neither"));
+    let dpop = json!({"oidc": [{"issuer": "i", "audiences": ["c"], "jwks_file": "k", "require_dpop": true}]});
+    assert!(
+        with_identity(dpop).unwrap_err()[0]
+            .to_string()
+            .starts_with("coordinator.identity.oidc[0].require_dpop: needs `url`")
+    );
+}
+
+#[test]
+fn a_changed_identity_section_takes_effect_when_choird_is_restarted() {
+    use serde_json::json;
+    let provider = |audience: &str| json!({"oidc": [{"issuer": "https://id.example", "audiences": [audience], "jwks_uri": "https://id.example/k"}]});
+    let (old, new) = (with_identity(provider("a")).unwrap(), with_identity(provider("b")).unwrap());
+    let changes = old.changes(&new);
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(
+        (changes[0].path.as_str(), changes[0].effect),
+        ("coordinator.identity.oidc", Effect::ChoirdRestart)
+    );
+    assert_eq!(changes[0].to.as_ref().unwrap()[0]["audiences"], json!(["b"]));
+}

@@ -11,6 +11,8 @@ use choir_messages::model::ModelConfig;
 use choir_messages::wire::Budgets;
 use serde::Serialize;
 
+use super::identity::IdentitySection;
+
 /// Version of the file's format that this choird writes and reads.
 pub const FORMAT: u64 = 1;
 
@@ -168,6 +170,8 @@ pub struct Coordinator {
     pub tokens_file: Option<PathBuf>,
     /// TLS, for `listen`.
     pub tls: Option<CoordinatorTls>,
+    /// Whose ID tokens and credentials are believed; without it none are looked at.
+    pub identity: Option<IdentitySection>,
 }
 
 /// PEM files for TLS.
@@ -192,6 +196,7 @@ impl Default for Coordinator {
             max_envelope_bytes: 1024 * 1024,
             tokens_file: None,
             tls: None,
+            identity: None,
         }
     }
 }

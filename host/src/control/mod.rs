@@ -2,6 +2,7 @@
 //! versioned; every request carries an id, every answer carries it back; streams are many answers to one request.
 
 pub mod client;
+pub mod ledger;
 pub mod lines;
 pub mod protocol;
 pub mod views;

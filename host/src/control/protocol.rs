@@ -147,6 +147,31 @@ pub enum Op {
         /// Its path, such as `choird/store` or `assistant/choir-agent/session/arbiter`.
         path: String,
     },
+    /// Begin a run of the signed ledger, and tell what happens until it has ended.
+    LedgerRun {
+        /// The task, in the form of a task file.
+        task: Value,
+        /// The agent whose tools are used; without it the only one there is.
+        #[serde(default)]
+        agent: Option<AgentId>,
+    },
+    /// What a run's trace says, until it has ended.
+    LedgerFollow {
+        /// The trace's id.
+        trace: String,
+        /// After so many events.
+        #[serde(default)]
+        after: u64,
+    },
+    /// End a run.
+    LedgerAbort {
+        /// The trace's id.
+        trace: String,
+        /// Why.
+        reason: String,
+    },
+    /// The runs under way.
+    LedgerRuns,
     /// Shut choird down in order.
     Shutdown,
 }
@@ -287,6 +312,10 @@ mod tests {
             Op::ConfigReload,
             Op::ConfigDiff,
             Op::ActorKill { path: "choird/store".into() },
+            Op::LedgerRun { task: serde_json::json!({ "task_id": "t" }), agent: None },
+            Op::LedgerFollow { trace: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), after: 7 },
+            Op::LedgerAbort { trace: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), reason: "enough".into() },
+            Op::LedgerRuns,
             Op::Shutdown,
         ]
     }
@@ -330,7 +359,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_request_is_read_or_refused(which in 0usize..22, cut in 0usize..200, with in any::<char>()) {
+        fn a_damaged_request_is_read_or_refused(which in 0usize..26, cut in 0usize..200, with in any::<char>()) {
             let op = ops().swap_remove(which);
             let mut text = serde_json::to_string(&RequestLine { v: 1, id: 1, op }).unwrap();
             let at = (0..=cut.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -1,12 +1,15 @@
 //! `choird coordinator`: a Coordinator by itself, in memory or over Postgres, until it is told to stop.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use choir_chap::Log;
-use choir_chap_http::{Auth, Config as HttpConfig, FrontConfig, Limits, Listen, TlsFiles};
+use choir_chap_http::mcp::{chap_tools, serve_lines};
+use choir_chap_http::{Auth, Config as HttpConfig, Front, FrontConfig, Limits, Listen, TlsFiles};
 use choir_coordinator::{Hooks, Settings};
+use choir_messages::mail::Caller;
 use choir_persistence::chap::ChapStore;
 use choir_persistence::postgres::{self, ClusterError, Source};
 use choir_persistence::{Store, StoreError};
@@ -22,7 +25,7 @@ use super::log_key::{self, LogKeyError};
 use crate::daemon::Signals;
 use crate::limits;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::telemetry::LOG_ENV;
+use crate::telemetry::{LOG_ENV, remote_parent};
 
 /// Time telemetry has to send its last words.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -39,8 +42,11 @@ pub enum StoreChoice {
 /// How it is started.
 #[derive(Debug, Clone)]
 pub struct Alone {
-    /// Where it listens.
-    pub listen: SocketAddr,
+    /// Where it listens; nowhere, if it serves MCP on standard input and output alone.
+    pub listen: Option<SocketAddr>,
+    /// Whether it serves MCP on standard input and output, and for whom that client acts. It then ends when the client
+    /// does.
+    pub mcp_stdio: Option<Caller>,
     /// Where workspaces are kept.
     pub store: StoreChoice,
     /// What the rules look at.
@@ -55,6 +61,8 @@ pub struct Alone {
     pub hosts: Vec<String>,
     /// Origins whose pages may call.
     pub origins: Vec<String>,
+    /// Base URL of an OTLP receiver for traces and metrics; without it none are made.
+    pub otlp_endpoint: Option<String>,
     /// Whether it keeps log lines off standard error.
     pub quiet: bool,
 }
@@ -89,6 +97,9 @@ pub enum AloneError {
     /// Signal handlers.
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
+    /// The MCP client on standard input and output.
+    #[error("the MCP client cannot be served on standard input and output: {0}")]
+    Stdio(std::io::Error),
     /// The tree gave up.
     #[error("the Coordinator gave up: {0}; its log says more")]
     GaveUp(String),
@@ -98,7 +109,9 @@ pub enum AloneError {
 pub async fn run(options: Alone, ready: impl FnOnce(&Listen)) -> Result<(), AloneError> {
     let signals = Signals::listen().map_err(AloneError::Signals)?;
     let server = options.server();
-    server.check()?;
+    if let Some(server) = &server {
+        server.check()?;
+    }
     let telemetry = log(&options)?;
     let result = live(&options, server, &signals, ready).await;
     if let Err(error) = &result {
@@ -111,18 +124,21 @@ pub async fn run(options: Alone, ready: impl FnOnce(&Listen)) -> Result<(), Alon
 }
 
 impl Alone {
-    fn server(&self) -> HttpConfig {
-        let limits = Limits { envelope_bytes: self.rules.max_envelope_bytes, ..Limits::default() };
-        HttpConfig {
-            listen: Listen::Tcp(self.listen),
-            tls: self.tls.clone(),
-            front: FrontConfig {
-                auth: self.auth.clone(),
-                hosts: self.hosts.clone(),
-                origins: self.origins.clone(),
-                limits,
-                profiles: self.rules.default_profiles.clone(),
-            },
+    fn server(&self) -> Option<HttpConfig> {
+        let listen = Listen::Tcp(self.listen?);
+        Some(HttpConfig { listen, tls: self.tls.clone(), front: self.front() })
+    }
+
+    fn front(&self) -> FrontConfig {
+        FrontConfig {
+            auth: self.auth.clone(),
+            hosts: self.hosts.clone(),
+            origins: self.origins.clone(),
+            limits: Limits { envelope_bytes: self.rules.max_envelope_bytes, ..Limits::default() },
+            profiles: self.rules.default_profiles.clone(),
+            // Whoever may read any log may know which there are.
+            listing: !self.rules.require_read_membership,
+            remote_parent: Some(remote_parent),
         }
     }
 }
@@ -130,6 +146,7 @@ impl Alone {
 fn log(options: &Alone) -> Result<Telemetry, TelemetryError> {
     let mut config = TelemetryConfig::new("choird", "coordinator");
     config.log_to_stderr = !options.quiet;
+    config.otlp_endpoint.clone_from(&options.otlp_endpoint);
     if let StoreChoice::Postgres(state) = &options.store {
         config.log_file = Some(state.log_file("coordinator"));
     }
@@ -141,7 +158,7 @@ fn log(options: &Alone) -> Result<Telemetry, TelemetryError> {
 
 async fn live(
     options: &Alone,
-    server: HttpConfig,
+    server: Option<HttpConfig>,
     signals: &Signals,
     ready: impl FnOnce(&Listen),
 ) -> Result<(), AloneError> {
@@ -204,7 +221,7 @@ async fn over(
     database: &Database,
     log: Log,
     options: &Alone,
-    server: HttpConfig,
+    server: Option<HttpConfig>,
     signals: &Signals,
     ready: impl FnOnce(&Listen),
 ) -> Result<(), AloneError> {
@@ -220,11 +237,16 @@ async fn over(
     result
 }
 
+/// A file of this process as one that is read and written without holding anybody up.
+fn own(file: BorrowedFd<'_>) -> std::io::Result<tokio::fs::File> {
+    Ok(tokio::fs::File::from_std(std::fs::File::from(file.try_clone_to_owned()?)))
+}
+
 async fn serve(
     store: ChapStore,
     log: Log,
     options: &Alone,
-    server: HttpConfig,
+    server: Option<HttpConfig>,
     signals: &Signals,
     ready: impl FnOnce(&Listen),
 ) -> Result<(), AloneError> {
@@ -236,7 +258,17 @@ async fn serve(
         (settings.rules.verify_oidc, settings.rules.verify_vc) = verifier.verifies();
         hooks.attest = Some(Arc::new(verifier));
     }
-    let house = House::new(store, settings, hooks, vec![server]);
+    let house = House::new(store, settings, hooks, server.into_iter().collect());
+    let front = Front::new(house.address.clone(), options.front(), &chap_tools());
+    let lines = async {
+        match options.mcp_stdio.clone() {
+            Some(caller) => {
+                let (input, output) = (own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?);
+                serve_lines(&front, caller, input, output).await
+            }
+            None => std::future::pending().await,
+        }
+    };
     let mut root = SupervisorSpec::new("choird", Strategy::OneForOne)
         .intensity(Intensity { restarts: 60, within: Duration::from_secs(10) })
         .child(house.coordinator);
@@ -262,6 +294,14 @@ async fn serve(
             tracing::info!(by, "the Coordinator shuts down");
             Ok(())
         }
+        ended = lines => match ended {
+            // A client that stops reading has left as well.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(AloneError::Stdio(error)),
+            _ => {
+                tracing::info!("the MCP client left; the Coordinator shuts down");
+                Ok(())
+            }
+        },
         exit = handle.ended() => Err(AloneError::GaveUp(exit.to_string())),
     };
     tokio::select! {

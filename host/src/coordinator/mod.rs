@@ -10,6 +10,7 @@ mod tokens;
 pub use alone::{Alone, AloneError, StoreChoice, run};
 pub(crate) use house::House;
 pub use identity::{IdentityError, IdentityFile, read_identity};
+pub(crate) use identity::{Verifier, may_fetch};
 pub use log_key::LogKeyError;
 pub(crate) use log_key::kept as kept_log;
 pub use tokens::{TokensError, read_tokens};

@@ -7,6 +7,7 @@ use choir_messages::id::{AgentId, MessageId, SessionId};
 use clap::{Args, Parser, Subcommand};
 
 use super::chap::{CoordinatorCommand, OverridesCommand, WorkspaceLogCommand};
+use super::ledger::LedgerCommand;
 use crate::state_dir::STATE_DIR_ENV;
 
 const EXIT_CODES: &str = "\
@@ -124,7 +125,7 @@ pub enum Command {
     Actor(ActorCommand),
     /// Check an exported log offline: chain, signatures, receipts; says what it checked and what it could not
     #[command(
-        after_help = "Takes files of `choirctl workspace-log export` and `choirctl session export`. Exit code 1 if something is wrong.\n\nExamples:\n  choirctl verify support.log\n  choirctl session export 01J... | choirctl verify -"
+        after_help = "Takes files of `choirctl workspace-log export` and `choirctl session export`. Exit code 1 if something is wrong.\n\nExamples:\n  choirctl verify support.log\n  choirctl verify support.log --log-key \"$LOG_KEY\" --checkpoint support.checkpoint\n  choirctl session export 01J... | choirctl verify -"
     )]
     Verify {
         /// The file; - reads standard input
@@ -133,6 +134,10 @@ pub enum Command {
         /// an earlier day, not from the file's bearer
         #[arg(long, value_name = "KEY")]
         log_key: Option<String>,
+        /// A checkpoint saved earlier with `choirctl workspace-log checkpoint`: check that the file is that log, or one that
+        /// grew from it
+        #[arg(long, value_name = "FILE", requires = "log_key")]
+        checkpoint: Option<PathBuf>,
     },
     /// Evidence logs of CHAP workspaces
     #[command(subcommand)]
@@ -143,6 +148,9 @@ pub enum Command {
     /// A live CHAP Coordinator
     #[command(subcommand)]
     Coordinator(CoordinatorCommand),
+    /// The signed ledger: runs of four roles over one signed trace, and their verification
+    #[command(subcommand)]
+    Ledger(LedgerCommand),
     /// Shut choird down in order
     Shutdown,
 }

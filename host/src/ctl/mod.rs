@@ -5,6 +5,7 @@ mod chap;
 mod chat;
 mod doctor;
 mod init;
+mod ledger;
 mod local;
 mod print;
 mod render;
@@ -21,6 +22,7 @@ pub use args::{
     SessionCommand,
 };
 pub use chap::{CoordinatorAt, CoordinatorCommand, OverridesCommand, WorkspaceLogCommand};
+pub use ledger::{HomeAt, KeyCommand, LedgerCommand};
 pub(crate) use print::Printer;
 
 use crate::control::views::{
@@ -71,8 +73,8 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
     if let Command::Demo(demo) = &command {
         return crate::demo::run(demo, state_dir.as_deref(), json, printer).await;
     }
-    if let Command::Verify { file, log_key } = &command {
-        return chap::verify(file, log_key.as_deref(), printer);
+    if let Command::Verify { file, log_key, checkpoint } = &command {
+        return chap::verify(file, log_key.as_deref(), checkpoint.as_deref(), printer);
     }
     let state = StateDir::locate(state_dir.as_deref())?;
     match command {
@@ -81,6 +83,7 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
         }
         Command::Overrides(command) => return chap::overrides(command, &state, timeout, printer).await,
         Command::Coordinator(command) => return chap::coordinator(command, &state, timeout, printer).await,
+        Command::Ledger(command) => return ledger::act(command, &state, timeout, printer).await,
         Command::Init(init) => return init::run(&init, &state, printer),
         Command::Doctor => return doctor::run(&state, timeout, printer).await,
         Command::Secret(command) if !matches!(command, SecretCommand::Apply) => {
@@ -171,7 +174,8 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
         | Command::Verify { .. }
         | Command::WorkspaceLog(_)
         | Command::Overrides(_)
-        | Command::Coordinator(_) => Ok(true),
+        | Command::Coordinator(_)
+        | Command::Ledger(_) => Ok(true),
     }
 }
 

@@ -175,6 +175,7 @@ fn excerpt(body: &EventBody) -> String {
         EventBody::Notice { text, .. } | EventBody::InjectedInstruction { text, .. } => text.clone(),
         EventBody::MessageClosed { outcome, text, .. } => format!("{outcome:?}: {text}"),
         EventBody::ConfigApplied { version } => version.to_string(),
+        EventBody::HostCallAsked { invocation, job, tool, .. } => format!("{tool} {invocation} for {job}"),
         EventBody::MemoryWriteCommitted { key, .. } => key.clone(),
         EventBody::CoreStarted { .. } | EventBody::CoreStopped { .. } | EventBody::Cancelled { .. } => {
             String::new()

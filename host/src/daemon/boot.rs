@@ -19,7 +19,7 @@ use super::roster::Roster;
 use super::settings::{self, Settings};
 use super::shared::{DatabaseHealth, Host, SandboxInUse};
 use super::signals::Signals;
-use super::{admission, changes, front, leases, links, recovery};
+use super::{admission, changes, front, leases, ledger, links, recovery};
 use crate::config::{ConfigError, SandboxChoice};
 use crate::limits;
 use crate::state_dir::{StateDir, StateDirError};
@@ -271,6 +271,7 @@ fn house(
         MailboxSpec { capacity: limits::MAILBOX, when_full: WhenFull::Wait(limits::SIGNAL_DEADLINE) };
     let (leases, leases_slot) = mailbox("leases", patient);
     let (settings_actor, settings_slot) = mailbox("settings", patient);
+    let (ledger, ledger_slot) = ledger::mailbox_of_desk();
     let coordinator = coordinator::part(&settings.config.coordinator, &options.state, &found.source)?;
     let host = Arc::new(Host {
         state: options.state,
@@ -285,6 +286,7 @@ fn house(
         sandbox: watch::Sender::new(found.sandbox.clone()),
         roster: Roster::new(agents, leases),
         coordinator: coordinator.address,
+        ledger,
         scrubber: telemetry.scrubber().clone(),
         metrics: telemetry.metrics().clone(),
         tree: OnceLock::new(),
@@ -305,7 +307,9 @@ fn house(
         .child(leases::child_spec(leases_slot, Arc::clone(&host)))
         .child(changes::child_spec(Arc::clone(&host)))
         .child(agents_spec)
-        .child(admission::child_spec(Arc::clone(&host)));
+        .child(admission::child_spec(Arc::clone(&host)))
+        // After the agents, whose tools its runs use: those that are open are taken up as it starts.
+        .child(ledger::child_spec(ledger_slot, Arc::clone(&host)));
     for front in coordinator.fronts {
         root = root.child(front);
     }

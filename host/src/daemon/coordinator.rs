@@ -1,14 +1,19 @@
 //! The CHAP Coordinator as a part of choird: over choird's database, on a private socket, and where the configuration
 //! says besides.
 
+use std::sync::Arc;
+
 use choir_chap_http::{Auth, Config as HttpConfig, FrontConfig, Limits, Listen, TlsFiles};
 use choir_coordinator::{Hooks, Settings};
 use choir_persistence::chap::ChapStore;
 use choir_persistence::postgres::{ClusterError, Source};
 
 use crate::config::Coordinator;
-use crate::coordinator::{House, LogKeyError, TokensError, kept_log, read_tokens};
+use crate::coordinator::{
+    House, IdentityError, IdentityFile, LogKeyError, TokensError, Verifier, kept_log, read_tokens,
+};
 use crate::state_dir::{StateDir, StateDirError, fits_a_socket};
+use crate::telemetry::remote_parent;
 
 /// Why the Coordinator cannot be served as configured.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +30,9 @@ pub enum CoordinatorError {
     /// The key of its transparency log.
     #[error(transparent)]
     LogKey(#[from] LogKeyError),
+    /// Identity providers.
+    #[error("coordinator.identity: {0}")]
+    Identity(#[from] IdentityError),
     /// The socket's place.
     #[error(transparent)]
     State(#[from] StateDirError),
@@ -49,11 +57,15 @@ pub(super) fn part(
     let front = FrontConfig {
         limits: Limits { envelope_bytes: rules.max_envelope_bytes, ..Limits::default() },
         profiles: rules.default_profiles.clone(),
+        listing: !rules.require_read_membership,
+        remote_parent: Some(remote_parent),
         ..FrontConfig::default()
     };
     let socket = state.coordinator_socket();
     fits_a_socket(&socket)?;
-    let mut servers = vec![HttpConfig { listen: Listen::Unix(socket), tls: None, front: front.clone() }];
+    // Who reaches the private socket is the operator.
+    let own = FrontConfig { listing: true, ..front.clone() };
+    let mut servers = vec![HttpConfig { listen: Listen::Unix(socket), tls: None, front: own }];
     if let Some(address) = section.listen {
         let auth = section.tokens_file.as_deref().map(read_tokens).transpose()?.unwrap_or(Auth::None);
         let tls = section
@@ -68,6 +80,12 @@ pub(super) fn part(
         Source::External(options) => options.as_ref().clone(),
         Source::Embedded(cluster) => cluster.options()?,
     };
-    let settings = Settings { rules, ..Settings::default() };
-    Ok(House::new(ChapStore::connect(options), settings, Hooks::default(), servers))
+    let mut settings = Settings { rules, ..Settings::default() };
+    let mut hooks = Hooks::default();
+    if let Some(says) = &section.identity {
+        let verifier = Verifier::new(&IdentityFile::new(says, state.root())?)?;
+        (settings.rules.verify_oidc, settings.rules.verify_vc) = verifier.verifies();
+        hooks.attest = Some(Arc::new(verifier));
+    }
+    Ok(House::new(ChapStore::connect(options), settings, hooks, servers))
 }

@@ -9,6 +9,7 @@ pub(crate) mod disk;
 pub(crate) mod doctor;
 mod front;
 mod leases;
+pub(crate) mod ledger;
 mod links;
 mod ops;
 mod recovery;

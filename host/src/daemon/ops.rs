@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 use super::front::Out;
 use super::settings::SettingsMsg;
 use super::shared::Host;
-use super::{doctor, streams};
+use super::{doctor, ledger, streams};
 use crate::control::views::{
     AgentView, DatabaseView, MessageLine, PingView, SentView, SessionLine, StatusView, TreeView, VerifyView,
 };
@@ -103,6 +103,10 @@ pub(super) async fn run(host: &Arc<Host>, op: Op, out: &Out) -> Answer {
         }
         Op::ConfigDiff => change_settings(host, |reply| SettingsMsg::Reload { dry_run: true, reply }).await,
         Op::ActorKill { path } => kill(host, &path).await,
+        Op::LedgerRun { task, agent } => ledger::run(host, task, agent, out).await,
+        Op::LedgerFollow { trace, after } => ledger::follow(host, &trace, after, out).await,
+        Op::LedgerAbort { trace, reason } => ledger::abort(host, trace, reason).await,
+        Op::LedgerRuns => ledger::list(host).await,
         Op::Shutdown => {
             host.shutdown.send_replace(Some("asked to by choirctl".into()));
             Ok(Value::Null)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use choir_link::Links;
 use choir_messages::chain::Digest;
-use choir_messages::mail::CoordinatorMsg;
+use choir_messages::mail::{CoordinatorMsg, LedgerMsg};
 use choir_persistence::Store;
 use choir_persistence::postgres::ClusterConfig;
 use choir_sandbox::Sandbox;
@@ -50,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) roster: Roster,
     /// The CHAP Coordinator's mailbox: what agents' sessions and approvals will speak to.
     pub(crate) coordinator: Address<CoordinatorMsg>,
+    /// The signed ledger's desk.
+    pub(crate) ledger: Address<LedgerMsg>,
     pub(crate) scrubber: Scrubber,
     pub(crate) metrics: Metrics,
     pub(crate) tree: OnceLock<TreeHandle>,

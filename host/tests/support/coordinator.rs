@@ -179,6 +179,14 @@ impl Coordinator {
         std::fs::read_to_string(file).unwrap().lines().next().unwrap().trim().parse().unwrap()
     }
 
+    /// Ends it in order; gives its exit code.
+    pub(crate) async fn stop(&mut self) -> Option<i32> {
+        let mut child = self.child.take().unwrap();
+        Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        let ended = tokio::task::spawn_blocking(move || child.wait());
+        tokio::time::timeout(SOON, ended).await.expect("it ends").unwrap().unwrap().code()
+    }
+
     pub(crate) async fn kill_9(&mut self) {
         let mut child = self.child.take().unwrap();
         testing::kill_9(child.id());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Mail;
@@ -52,6 +53,15 @@ pub struct NoticePage {
     pub next: u64,
 }
 
+/// One workspace in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceLine {
+    /// Its id.
+    pub workspace: String,
+    /// Entries on its log.
+    pub entries: u64,
+}
+
 /// What the Coordinator is told.
 #[derive(Debug)]
 pub enum CoordinatorMsg {
@@ -93,6 +103,15 @@ pub enum CoordinatorMsg {
         /// The page, a JSON-RPC error object, or why there is none.
         reply: ReplyTo<Result<Result<NoticePage, Value>, Unanswered>>,
     },
+    /// The ids of all workspaces. For operators: no method of the protocol tells them, and no participant may ask.
+    Workspaces {
+        /// The last one the asker has; those after it come in a fixed order.
+        after: Option<String>,
+        /// Most wanted.
+        limit: usize,
+        /// The page, empty at the end, or why there is none.
+        reply: ReplyTo<Result<Vec<WorkspaceLine>, Unanswered>>,
+    },
 }
 
 impl Mail for CoordinatorMsg {
@@ -101,6 +120,7 @@ impl Mail for CoordinatorMsg {
             Self::Call { .. } => "call",
             Self::Ask { .. } => "ask",
             Self::Inbox { .. } => "inbox",
+            Self::Workspaces { .. } => "workspaces",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What host and container say to each other (`choir §12`): eight verbs upwards, five signals downwards, one envelope,
+//! What host and container say to each other (`choir §12`): eight verbs upwards, eight signals downwards, one envelope,
 //! one trait each way. Carriers (UDS, TCP with TLS, later HTTP) implement the traits and nothing else.
 
 mod bootstrap;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::verbs::LinkError;
 use super::{BoxFuture, TraceContext};
 use crate::event::Revision;
-use crate::id::{LeaseId, MessageId};
+use crate::id::{InvocationId, JobName, LeaseId, MessageId};
 
 /// A signal with its trace context and the lease it is meant for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,6 +61,24 @@ pub enum Signal {
     KillActor {
         /// Its path, such as `choir-agent/session/arbiter`.
         path: String,
+    },
+    /// Run one tool call for a job of the host, beside any turn: validated, locked, executed and replicated like every
+    /// other. Its result is the `ToolResultCommitted` of this invocation. Repeating the signal is harmless, and takes up
+    /// a call that an earlier life of the agent left open.
+    RunTool {
+        /// The call's id, chosen by the host.
+        invocation: InvocationId,
+        /// The job; the call's lane is `core:<job>`.
+        job: JobName,
+        /// The tool's canonical name.
+        tool: String,
+        /// Its arguments, a JSON text.
+        arguments: String,
+    },
+    /// Stop a call of [`Signal::RunTool`]; it ends with a result that says so.
+    StopTool {
+        /// Which.
+        invocation: InvocationId,
     },
 }
 

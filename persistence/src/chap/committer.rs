@@ -6,7 +6,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use choir_messages::chap::Change;
 use futures_util::FutureExt;
@@ -21,9 +21,6 @@ use super::rows::{Rows, standings};
 use crate::error::StoreError;
 use crate::limits;
 use crate::store::claim::Claim;
-
-/// A connection used within this time is not asked first whether it still lives: a round trip saved for busy stores.
-const TRUSTED_WHILE_USED: Duration = Duration::from_millis(200);
 
 /// One commit that waits.
 #[derive(Debug)]
@@ -126,8 +123,8 @@ impl Committer {
             Err(_) => return Err(Failed::Surely(StoreError::Unavailable("no connection in time".into()))),
         };
         let mut rows = Rows::default();
-        for (commit, ord) in group.iter().zip(0i64..) {
-            rows.add(ord, &commit.change);
+        for commit in group {
+            rows.add(&commit.change);
         }
         self.used = Instant::now();
         let written = tokio::time::timeout(limits::COMMIT_WITHIN, rows.write(&mut connection)).await;
@@ -148,7 +145,7 @@ impl Committer {
     async fn connected(&mut self) -> Result<PgConnection, StoreError> {
         match self.connection.take() {
             // A server that restarted while nothing was committed is noticed here, before anything is at stake.
-            Some(mut kept) if self.used.elapsed() > TRUSTED_WHILE_USED => match kept.ping().await {
+            Some(mut kept) if self.used.elapsed() > limits::TRUSTED_WHILE_USED => match kept.ping().await {
                 Ok(()) => Ok(kept),
                 Err(_) => self.claim.reconnect().await,
             },

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use choir_messages::chap::{Change, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened};
 use choir_messages::time::Timestamp;
 use futures_util::TryStreamExt as _;
-use sqlx::QueryBuilder;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, Postgres as Pg};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres as Pg};
+use sqlx::{Connection as _, QueryBuilder, Row as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -59,6 +59,16 @@ impl Postgres {
         let pool = PgPoolOptions::new()
             .max_connections(limits::CHAP_CONNECTIONS)
             .acquire_timeout(limits::ACQUIRE_WITHIN)
+            // A connection that was just used is not asked first whether it still lives.
+            .test_before_acquire(false)
+            .before_acquire(|connection, about| {
+                Box::pin(async move {
+                    if about.idle_for > limits::TRUSTED_WHILE_USED {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_lazy_with(options.clone());
         // The statement of a group never gains from the values it is planned for, and planning it takes longer than
         // running it.
@@ -184,34 +194,24 @@ impl Postgres {
     }
 
     pub(crate) async fn entries(&self, workspace: &str, query: &EntryQuery) -> Result<EntryPage, StoreError> {
-        let mut connection = self.pool().acquire().await?;
-        // The log only grows, so what ends here is whole whatever is appended meanwhile.
-        let head: Vec<(i64, i64)> =
-            sqlx::query_as("SELECT ws, entries FROM choir_control.chap_workspaces WHERE name = $1")
-                .bind(names::key(workspace))
-                .fetch_all(&mut *connection)
-                .await?;
-        let Some((ws, end)) = head.first().copied() else {
-            return Ok(EntryPage { entries: Vec::new(), next_seq: 0 });
-        };
-        let end = convert::count(end)?;
-        let to = query.to_seq.unwrap_or(end).min(end);
         let limit = query.limit.clamp(1, CHAP_PAGE);
-        let mut sql = select_entries(ws, to, query);
+        let mut sql = select_entries(workspace, query);
         // One more than wanted tells whether there are more.
         sql.push(" LIMIT ").push_bind(rows_wanted(limit).saturating_add(1));
-        let mut page =
-            EntryPage { entries: Vec::with_capacity(limit), next_seq: query.from_seq.max(to).min(end) };
-        let (mut bytes, mut unread) = (0usize, false);
+        let mut connection = self.pool().acquire().await?;
+        let mut page = EntryPage { entries: Vec::with_capacity(limit), next_seq: 0 };
+        let (mut bytes, mut unread, mut end, mut more) = (0usize, false, None, false);
         let mut rows = sql.build().fetch(&mut *connection);
         while let Some(row) = rows.try_next().await? {
             let entry = convert::entry(&row)?;
+            end = Some(convert::count(row.try_get(ENTRIES)?)?);
             bytes = bytes.saturating_add(entry.record.len());
             if let Some(last) = page.entries.last()
                 && (page.entries.len() == limit || bytes > CHAP_PAGE_BYTES)
             {
                 page.next_seq = last.seq.saturating_add(1);
                 unread = page.entries.len() < limit;
+                more = true;
                 break;
             }
             page.entries.push(entry);
@@ -220,6 +220,17 @@ impl Postgres {
         if unread {
             // The server may have a gigabyte of rows to send yet: another connection is cheaper than reading them.
             drop(connection.detach());
+        } else if !more {
+            let end = match end {
+                Some(end) => end,
+                // Nothing matched, so no row told where the log ends.
+                None => match entry_count(&mut connection, workspace).await? {
+                    Some(end) => end,
+                    None => return Ok(page),
+                },
+            };
+            let to = query.to_seq.unwrap_or(end).min(end);
+            page.next_seq = query.from_seq.max(to).min(end);
         }
         Ok(page)
     }
@@ -318,22 +329,40 @@ impl Postgres {
     }
 }
 
-/// Entries that match, in order, before `to`. One text a combination of filters, each planned with the index that serves
-/// it. The columns are those of [`convert::entry`].
-fn select_entries(ws: i64, to: u64, query: &EntryQuery) -> QueryBuilder<Pg> {
+/// Entries in a workspace's log; none if there is no such workspace.
+async fn entry_count(connection: &mut PgConnection, workspace: &str) -> Result<Option<u64>, StoreError> {
+    let found: Option<(i64,)> =
+        sqlx::query_as("SELECT entries FROM choir_control.chap_workspaces WHERE name = $1")
+            .bind(names::key(workspace))
+            .fetch_optional(connection)
+            .await?;
+    found.map(|(entries,)| convert::count(entries)).transpose()
+}
+
+/// The column of [`select_entries`] that has the length of the whole log.
+const ENTRIES: usize = 9;
+
+/// Entries that match, in order. One text a combination of filters, each planned with the index that serves it. The
+/// columns are those of [`convert::entry`] and, of the same snapshot, how many entries the log has.
+fn select_entries(workspace: &str, query: &EntryQuery) -> QueryBuilder<Pg> {
+    let name = names::key(workspace).into_owned();
     let mut sql: QueryBuilder<Pg> = QueryBuilder::new(
-        "SELECT e.seq, e.arrived, e.refused, e.method, e.sender, e.sender_json, e.tasks_json, e.record, e.prev_hash
-         FROM choir_control.chap_entries e",
+        "SELECT e.seq, e.arrived, e.refused, e.method, e.sender, e.sender_json, e.tasks_json, e.record, e.prev_hash,
+                (SELECT entries FROM choir_control.chap_workspaces WHERE name = ",
     );
+    sql.push_bind(name.clone()).push(") FROM choir_control.chap_entries e");
     let place = if query.task.is_some() {
         sql.push(" JOIN choir_control.chap_entry_tasks t ON t.ws = e.ws AND t.seq = e.seq");
         "t"
     } else {
         "e"
     };
-    sql.push(format!(" WHERE {place}.ws = ")).push_bind(ws);
+    sql.push(format!(" WHERE {place}.ws = (SELECT ws FROM choir_control.chap_workspaces WHERE name = "));
+    sql.push_bind(name).push(")");
     sql.push(format!(" AND {place}.seq >= ")).push_bind(convert::bound(query.from_seq));
-    sql.push(format!(" AND {place}.seq < ")).push_bind(convert::bound(to));
+    if let Some(to) = query.to_seq {
+        sql.push(format!(" AND {place}.seq < ")).push_bind(convert::bound(to));
+    }
     if let Some(task) = &query.task {
         sql.push(" AND t.task = ").push_bind(names::key(task).into_owned());
     }

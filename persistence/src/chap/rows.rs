@@ -9,54 +9,11 @@ use sqlx::PgConnection;
 use super::names;
 use crate::store::ids;
 
-/// The statement. A workspace moves only from the version and the log's end that the change builds on; every other row
-/// joins those that moved. It is a transaction of its own, so one round trip makes it durable.
-const WRITE: &str = "
-WITH heads AS (
-    SELECT * FROM UNNEST($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[])
-        AS h (ord, name, name_json, version_before, version_after, meta, entries_before, entries_after)),
-created AS (
-    INSERT INTO choir_control.chap_workspaces (name, name_json, version, entries, meta)
-    SELECT name, name_json, version_after, COALESCE(entries_after, 0), meta FROM heads
-    WHERE version_before = 0 AND COALESCE(entries_before, 0) = 0
-    ON CONFLICT (name) DO NOTHING RETURNING ws, name),
-moved AS (
-    UPDATE choir_control.chap_workspaces w
-    SET version = h.version_after, meta = h.meta, entries = COALESCE(h.entries_after, w.entries)
-    FROM heads h
-    WHERE h.version_before > 0 AND w.name = h.name AND w.version = h.version_before
-        AND w.entries = COALESCE(h.entries_before, w.entries)
-    RETURNING w.ws, h.ord),
-taken AS (
-    SELECT c.ws, h.ord FROM created c JOIN heads h ON h.name = c.name UNION ALL SELECT ws, ord FROM moved),
-removed AS (
-    DELETE FROM choir_control.chap_objects o
-    USING UNNEST($9::bigint[], $10::text[], $11::text[]) AS r (ord, kind, name) JOIN taken t ON t.ord = r.ord
-    WHERE o.ws = t.ws AND o.kind = r.kind AND o.name = r.name),
-put AS (
-    INSERT INTO choir_control.chap_objects AS o (ws, kind, name, name_json, body, open, due)
-    SELECT t.ws, p.kind, p.name, p.name_json, p.body, p.open, p.due
-    FROM UNNEST($12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[], $17::boolean[], $18::bigint[])
-        AS p (ord, kind, name, name_json, body, open, due) JOIN taken t ON t.ord = p.ord
-    ON CONFLICT (ws, kind, name) DO UPDATE SET body = EXCLUDED.body, open = EXCLUDED.open, due = EXCLUDED.due),
-entered AS (
-    INSERT INTO choir_control.chap_entries
-        (ws, seq, arrived, refused, method, sender, sender_json, tasks_json, record, prev_hash)
-    SELECT t.ws, e.seq, e.arrived, e.refused, e.method, e.sender, e.sender_json, e.tasks_json, e.record, e.prev_hash
-    FROM UNNEST($19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::text[], $24::text[], $25::text[],
-                $26::text[], $27::text[], $28::text[])
-        AS e (ord, seq, arrived, refused, method, sender, sender_json, tasks_json, record, prev_hash)
-        JOIN taken t ON t.ord = e.ord),
-about AS (
-    INSERT INTO choir_control.chap_entry_tasks (ws, task, seq)
-    SELECT t.ws, a.task, a.seq FROM UNNEST($29::bigint[], $30::text[], $31::bigint[]) AS a (ord, task, seq)
-        JOIN taken t ON t.ord = a.ord),
-noticed AS (
-    INSERT INTO choir_control.chap_notices (ws, recipient, number, body)
-    SELECT t.ws, n.recipient, n.number, n.body
-    FROM UNNEST($32::bigint[], $33::text[], $34::bigint[], $35::text[]) AS n (ord, recipient, number, body)
-        JOIN taken t ON t.ord = n.ord)
-SELECT ord FROM taken";
+/// The statement. The function moves a workspace only from the version and the log's end that the change builds on, and
+/// writes the other rows of those that moved. It is a transaction of its own, so one round trip makes it durable.
+const WRITE: &str = "SELECT choir_control.chap_commit(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
+    $26, $27, $28, $29, $30, $31, $32, $33, $34)";
 
 /// The columns of a group; texts are borrowed from its changes.
 #[derive(Debug, Default)]
@@ -71,7 +28,6 @@ pub(crate) struct Rows<'a> {
 
 #[derive(Debug, Default)]
 struct Heads<'a> {
-    ord: Vec<i64>,
     name: Vec<std::borrow::Cow<'a, str>>,
     name_json: Vec<Option<String>>,
     version_before: Vec<i64>,
@@ -135,10 +91,10 @@ fn number(n: u64) -> i64 {
 }
 
 impl<'a> Rows<'a> {
-    /// Takes one merged change; `ord` is its place in the group.
-    pub(crate) fn add(&mut self, ord: i64, change: &'a Change) {
+    /// Takes one merged change; its place in the group is how many were taken before.
+    pub(crate) fn add(&mut self, change: &'a Change) {
         let name = names::key(&change.workspace);
-        self.head.ord.push(ord);
+        let ord = i64::try_from(self.head.name.len()).unwrap_or(i64::MAX);
         self.head.name_json.push(names::beside(&change.workspace, &name));
         self.head.name.push(name);
         self.head.version_before.push(number(change.version_before));
@@ -198,8 +154,7 @@ impl<'a> Rows<'a> {
     pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<HashSet<i64>, sqlx::Error> {
         let Self { head, removed, put, entry, about, notice } = self;
         // To the end of the answer, not to its first row: only then has the server committed.
-        let rows: Vec<(i64,)> = sqlx::query_as(WRITE)
-            .bind(&head.ord)
+        let (taken,): (Vec<i64>,) = sqlx::query_as(WRITE)
             .bind(&head.name)
             .bind(&head.name_json)
             .bind(&head.version_before)
@@ -234,9 +189,9 @@ impl<'a> Rows<'a> {
             .bind(&notice.recipient)
             .bind(&notice.number)
             .bind(&notice.body)
-            .fetch_all(connection)
+            .fetch_one(connection)
             .await?;
-        Ok(rows.into_iter().map(|(ord,)| ord).collect())
+        Ok(taken.into_iter().collect())
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod chap;
+mod chap_erasure;
 mod chap_postgres;
 mod cluster;
 mod committer;

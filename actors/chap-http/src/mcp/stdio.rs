@@ -9,12 +9,14 @@ use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tracing::Instrument as _;
 
 use super::{Incoming, Reply, Step};
 use crate::auth::Identity;
 use crate::front::Front;
 use crate::limits::CALLS_PER_SOCKET;
 use crate::mcp_http;
+use crate::trace;
 
 /// How a connection over lines ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,8 @@ pub async fn serve_lines(
                         Step::Reply(reply) => Some(reply),
                         Step::Call(call) => {
                             let who = Arc::clone(&who);
-                            calls.push(async move { mcp_http::carry_out(front, &who, call).await }.boxed());
+                            let call = async move { mcp_http::carry_out(front, &who, call).await };
+                            calls.push(call.instrument(trace::call("stdio")).boxed());
                             None
                         }
                     }

@@ -314,3 +314,46 @@ async fn a_unix_socket_serves_the_same() {
     stage.strike().await;
     assert!(!path.exists());
 }
+
+#[tokio::test]
+async fn workspaces_are_listed_page_by_page_for_operators_only() {
+    let listing = |auth, listing| {
+        let mut config = Config::loopback(0);
+        config.front = FrontConfig { auth, listing, ..FrontConfig::default() };
+        config
+    };
+    let stage = Stage::set(listing(Auth::None, true)).await;
+    for workspace in ["b", "a", "c"] {
+        stage.peer.post(workspace, "human:a", &json!({}));
+    }
+    let mut client = Client::connect(stage.port()).await;
+    let first = client.get("/chap/workspaces?limit=2").await.json();
+    assert_eq!(
+        first["workspaces"],
+        json!([{"workspace": "a", "entries": 0}, {"workspace": "b", "entries": 0}])
+    );
+    let rest = client.get("/chap/workspaces?limit=2&after=b").await.json();
+    assert_eq!((&rest["workspaces"][0]["workspace"], &rest["next"]), (&json!("c"), &json!("c")));
+    assert_eq!(client.get("/chap/workspaces?after=c").await.json()["workspaces"], json!([]));
+    for odd in ["limit=-1", "limit=x", "after=a&after=b"] {
+        assert_eq!(client.get(&format!("/chap/workspaces?{odd}")).await.status, 400, "{odd}");
+    }
+    stage.strike().await;
+
+    let grant = |token: &[u8], participants: Option<&str>| Grant {
+        digest: TokenDigest::of(token),
+        participants: participants.map(|uri| [uri.to_owned()].into()),
+    };
+    let auth = Auth::Bearer(vec![grant(b"alice", Some("human:a")), grant(b"operator", None)]);
+    for (open, wanted) in [(true, 200), (false, 403)] {
+        let stage = Stage::set(listing(auth.clone(), open)).await;
+        let mut client = Client::connect(stage.port()).await;
+        for (token, wanted) in [("alice", 403), ("operator", wanted), ("nobody", 401)] {
+            let bearer = format!("Bearer {token}");
+            let answer =
+                client.ask("GET", "/chap/workspaces", &[("authorization", &bearer)], Body::empty()).await;
+            assert_eq!(answer.status, wanted, "{token}: {}", answer.text);
+        }
+        stage.strike().await;
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use choir_chap_http::{Config, Listen, Serving, mcp::ToolSpec, serve};
 use choir_messages::chap::Notice;
-use choir_messages::mail::{CallAnswer, Caller, CoordinatorMsg, NoticePage, Unanswered};
+use choir_messages::mail::{CallAnswer, Caller, CoordinatorMsg, NoticePage, Unanswered, WorkspaceLine};
 use choir_messages::reply::ReplyTo;
 use choir_supervisors::{
     Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Strategy, SupervisorSpec, Tree, WhenFull,
@@ -74,6 +74,17 @@ impl Actor for PeerActor {
                 } else {
                     reply.send(Ok(Ok(page)));
                 }
+            }
+            CoordinatorMsg::Workspaces { after, limit, reply } => {
+                let world = peer.world.lock().unwrap();
+                let mut all: Vec<&String> = world.notices.keys().collect();
+                all.sort();
+                let lines = all
+                    .into_iter()
+                    .filter(|name| after.as_ref().is_none_or(|after| *name > after))
+                    .take(limit)
+                    .map(|name| WorkspaceLine { workspace: name.clone(), entries: 0 });
+                reply.send(Ok(lines.collect()));
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use crate::method::{Floor, Handled, Method, Reply};
 use crate::params::{Param, Params, Shape};
 use crate::ranges::{About, Export, Range, VerifyRange};
 use crate::read::Plan;
+use crate::redaction::Order;
 use crate::refusal::Stop;
 use crate::statements::Statements;
 use crate::txn::Txn;
@@ -39,7 +40,7 @@ pub(crate) const METHODS: &[Method] = &[
     Method::new(
         "audit.redact",
         "core/1.0",
-        "Withhold an entry's content from every read of the log, for good",
+        "Erase an entry's content from the log, for good; its hash and its place stay",
         redact,
     )
     .floor(Floor::Member)
@@ -157,10 +158,11 @@ fn redact(txn: &mut Txn<'_>, params: &Params<'_>) -> Handled {
         );
     }
     redacted.add(seq, by_seq, reason);
-    let kept = "the stored record, of which the chain is made; what the call did to the workspace; notices given out";
+    txn.put(&Order::new(seq, by_seq));
+    let kept = "the record's SHA-256; the entry's place, time, method, sender, outcome and tasks; what the call did to the \
+                workspace; notices given out";
     Ok(json!({
-        "redacted": true, "seq": seq, "by_seq": by_seq,
-        "withheld_from": ["audit.read", "audit.export", "audit.submit_to_scitt"], "kept": kept,
+        "redacted": true, "seq": seq, "by_seq": by_seq, "erased": "the entry's stored record", "kept": kept,
     })
     .into())
 }

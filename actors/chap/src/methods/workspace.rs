@@ -147,8 +147,22 @@ fn check_profiles(profiles: &[String]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Profiles that change how methods of others behave and have none of their own.
+const WITHOUT_METHODS: [&str; 4] = ["modes", "security-signed", "identity-oidc", "identity-vc"];
+
+/// Whether this Coordinator does what a profile of that name asks, whatever its version.
+fn serves(profile: &str) -> bool {
+    let name = |profile: &str| profile.split('/').next().unwrap_or_default().to_owned();
+    let wanted = name(profile);
+    WITHOUT_METHODS.contains(&wanted.as_str())
+        || crate::methods().any(|method| name(method.profile) == wanted)
+}
+
 fn describe(txn: &mut Txn<'_>, _params: &Params<'_>) -> Handled {
     let meta = txn.here()?;
+    // A creator may name what this version does not know: it is kept, and never advertised as if it worked.
+    let (served, unserved): (Vec<&String>, Vec<&String>) =
+        meta.profiles.iter().partition(|profile| serves(profile));
     let mut out = json!({
         "id": txn.workspace(),
         "created": meta.created.to_string(),
@@ -157,13 +171,16 @@ fn describe(txn: &mut Txn<'_>, _params: &Params<'_>) -> Handled {
         "mode_ceiling": meta.mode_ceiling.as_str(),
         "max_envelope_bytes": txn.settings().max_envelope_bytes,
         "step_up_window_sec": meta.step_up_window_sec,
-        "profiles": meta.profiles,
+        "profiles": served,
         "members": txn.members().into_iter().map(crate::model::Member::to_wire).collect::<Vec<Value>>(),
         "audit_count": meta.entries,
         "task_count": meta.tasks,
         "override_count": meta.overrides,
     });
     if let Some(map) = out.as_object_mut() {
+        if !unserved.is_empty() {
+            map.insert("unserved_profiles".to_owned(), json!(unserved));
+        }
         if let Some(head) = &meta.head {
             map.insert("evidence_head".to_owned(), json!(head));
         }

@@ -3,14 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use choir_transparency::{
-    LogKey, Registered, Statement, attach_receipts, verify_receipt, verify_transparent,
+    LogKey, Registered, Statement, attach_receipts, leaf_hash, verify_receipt, verify_transparent,
 };
 use serde_json::{Map, Value, json};
 
 use super::{Log, names_a_workspace, workspace_key};
 use crate::call::base64_standard;
 use crate::uri::COORDINATOR;
-use crate::verify::ReceiptCheck;
+use crate::verify::{Leaf, ReceiptCheck};
 
 /// Whether this Coordinator's log gave the receipt: `{statement, receipt}`, each COSE in base64.
 pub(crate) fn verify(log: &Log, receipt: &Map<String, Value>) -> Result<Value, String> {
@@ -64,7 +64,7 @@ pub fn receipt_check(key: LogKey) -> ReceiptCheck<'static> {
         let log = key_for(&key, &statement)?;
         let (statement, registered) =
             verify_transparent(&bytes, &log.key, &log).map_err(|error| error.to_string())?;
-        statement.speaks_of(record.as_bytes()).map_err(|error| error.to_string())?;
+        statement.speaks_of_digest(record).map_err(|error| error.to_string())?;
         if place(&statement, &registered)? != seq {
             return Err("it is another entry's".to_owned());
         }
@@ -73,7 +73,7 @@ pub fn receipt_check(key: LogKey) -> ReceiptCheck<'static> {
             Some(first) if *first != of => Err("it is of another log than the receipts before it".to_owned()),
             _ => {
                 one_log = Some(of);
-                Ok(())
+                Ok(Some(Leaf { index: registered.index, hash: leaf_hash(statement.registered_bytes()) }))
             }
         }
     })

@@ -16,8 +16,8 @@ use choir_messages::chain::Digest;
 use choir_messages::chap::{Entry, ObjectKind};
 use choir_messages::sign::SigningKey;
 use choir_transparency::{
-    Form, Frontier, LogKey, LogSigner, NodeId, NoteError, Origin, StatementError, evidence_statement,
-    key_thumbprint, leaf_hash,
+    Form, Frontier, LogKey, LogSigner, NodeId, NoteError, Origin, StatementError, TreeHead,
+    evidence_statement, key_thumbprint, leaf_hash, verify_checkpoint,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -209,7 +209,37 @@ pub(crate) fn describe(meta: &Meta, log: &Log, workspace: &str) -> Option<Value>
 pub(crate) fn checkpoint(meta: &Meta, log: &Log, workspace: &str) -> Option<String> {
     let register = meta.register.as_ref().filter(|register| register.is_of(log))?;
     let origin = log.origin(workspace)?;
-    choir_transparency::sign_checkpoint(&log.signer(&origin), &register.frontier.head()).ok()
+    choir_transparency::sign_checkpoint(&log.signer(&origin), &register.frontier.head(), &chain_lines(meta))
+        .ok()
+}
+
+/// What a checkpoint says of the chain, beside the tree: how many entries the log has, and their head. So a checkpoint is
+/// compared with an exported log even where that carries no receipts.
+fn chain_lines(meta: &Meta) -> Vec<String> {
+    meta.head.iter().map(|head| format!("chain {} {head}", meta.entries)).collect()
+}
+
+/// A checkpoint of a workspace's log, its signature verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// The tree.
+    pub(crate) tree: TreeHead,
+    /// Entries on the log.
+    pub(crate) entries: u64,
+    /// The chain's head after them.
+    pub(crate) head: String,
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint that this Coordinator's log signed for that workspace.
+    pub(crate) fn read(note: &str, coordinator: &LogKey, workspace: &str) -> Result<Self, String> {
+        let key = workspace_key(coordinator, workspace).ok_or("the workspace's log can have no name")?;
+        let (tree, more) = verify_checkpoint(note, &key).map_err(|error| error.to_string())?;
+        let chain = more.iter().find_map(|line| line.strip_prefix("chain ")?.split_once(' '));
+        let (entries, head) = chain.ok_or("it says nothing of the chain")?;
+        let entries = entries.parse().map_err(|_| "its number of entries is none")?;
+        Ok(Self { tree, entries, head: head.to_owned() })
+    }
 }
 
 /// Whether a text may be a workspace's id, so that its log has a name.

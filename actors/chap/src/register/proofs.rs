@@ -13,7 +13,7 @@ use choir_transparency::{
 };
 use serde_json::{Value, json};
 
-use super::{BLOCK, BLOCK_LEVEL, Log, Register, TreeNode};
+use super::{BLOCK, BLOCK_LEVEL, Log, Register, TreeNode, chain_lines};
 use crate::call::Body;
 use crate::limits::{PAGE_ENTRIES, RECEIPTS};
 use crate::method::{Handled, Reply};
@@ -70,6 +70,7 @@ pub(crate) fn submit(txn: &Txn<'_>, log: &Log, range: Range, from_size: Option<u
         origin,
         at: txn.now().millis() / 1000,
         register,
+        chain: chain_lines(txn.here()?),
         begin,
         end,
         next_seq,
@@ -101,6 +102,8 @@ struct Proofs {
     origin: Origin,
     at: u64,
     register: Register,
+    /// What the checkpoint says of the chain.
+    chain: Vec<String>,
     begin: u64,
     end: u64,
     next_seq: Option<u64>,
@@ -179,7 +182,7 @@ impl Proofs {
         }
         let mut result = json!({
             "receipts": receipts,
-            "checkpoint": sign_checkpoint(&signer, &head).map_err(|e| fault(&e))?,
+            "checkpoint": sign_checkpoint(&signer, &head, &self.chain).map_err(|e| fault(&e))?,
             "log_key": self.log.public().to_string(),
             "from_seq": self.register.from,
         });

@@ -1,5 +1,6 @@
 //! The file of an exported log: its lines, read and written one at a time.
 
+use choir_messages::chain::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -132,6 +133,8 @@ pub struct LogEntry {
     pub receipt: Option<String>,
     /// The entry that redacted it: its content is withheld, and `call` is empty.
     pub redacted_by: Option<u64>,
+    /// The SHA-256 of the record that a redacted entry had, by the Coordinator's word.
+    pub record_digest: Option<Digest>,
     /// It is neither an accepted call, a refused one with its outcome, nor a redacted entry.
     pub malformed: bool,
 }
@@ -184,6 +187,8 @@ impl LogEntry {
                 prev_hash,
                 receipt,
                 redacted_by,
+                record_digest: text(&line, "record_digest")
+                    .and_then(|digest| digest.strip_prefix("sha256:")?.parse().ok()),
                 malformed,
             });
         }
@@ -195,7 +200,17 @@ impl LogEntry {
         let is_call = call.get("jsonrpc").and_then(Value::as_str) == Some("2.0")
             && call.get("method").is_some_and(Value::is_string);
         let malformed = !(fits && is_call);
-        Some(Self { seq, arrived, refused, call, prev_hash, receipt, redacted_by: None, malformed })
+        Some(Self {
+            seq,
+            arrived,
+            refused,
+            call,
+            prev_hash,
+            receipt,
+            redacted_by: None,
+            record_digest: None,
+            malformed,
+        })
     }
 }
 

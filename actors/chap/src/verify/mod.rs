@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use choir_messages::chain::Digest;
 use choir_messages::time::Timestamp;
+use choir_transparency::LogKey;
 use serde_json::Value;
 
 use crate::evidence::{self, GENESIS};
@@ -14,6 +16,7 @@ use crate::model::Key;
 use crate::params::Params;
 use crate::{canonical, moment, signature};
 
+mod checkpoint;
 mod file;
 mod outcome;
 
@@ -21,13 +24,27 @@ pub use file::{
     FORMAT, Header, LINE_BYTES, Line, LogEntry, NotALog, TaskFacts, Trailer, header_line, read_line,
     task_line, trailer_line,
 };
-pub use outcome::{ChainReport, Fault, ReceiptReport, Report, SignatureReport, Verdict};
+pub use outcome::{
+    ChainReport, CheckpointReport, Fault, ReceiptReport, Report, SavedReport, SignatureReport, Verdict,
+};
+
+use checkpoint::Checkpoints;
 
 /// Faults told one by one; the counts go on.
 pub const FAULTS_TOLD: usize = 1_000;
 
-/// Judges an entry's receipt: given the entry's place, its record's canonical text and the receipt.
-pub type ReceiptCheck<'h> = Box<dyn FnMut(u64, &str, &str) -> Result<(), String> + 'h>;
+/// A leaf of the transparency log that a good receipt speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its place in the log.
+    pub index: u64,
+    /// Its hash.
+    pub hash: Digest,
+}
+
+/// Judges an entry's receipt: given the entry's place, the SHA-256 of its record's canonical text, and the receipt. Gives
+/// the leaf, for whoever rebuilds the tree.
+pub type ReceiptCheck<'h> = Box<dyn FnMut(u64, &Digest, &str) -> Result<Option<Leaf>, String> + 'h>;
 
 /// A verification under way. Hand it every line, then ask for the report.
 pub struct Verifier<'h> {
@@ -44,6 +61,7 @@ pub struct Verifier<'h> {
     tasks: u64,
     /// Redacted entries whose redaction has not been seen yet, by the entry that is to be it.
     withheld: BTreeMap<u64, u64>,
+    checkpoints: Option<Checkpoints>,
     report: Report,
 }
 
@@ -60,6 +78,7 @@ impl<'h> Verifier<'h> {
             chain: ChainReport::default(),
             signatures: SignatureReport::default(),
             receipts: ReceiptReport::default(),
+            checkpoints: CheckpointReport::default(),
             faults: Vec::new(),
             fault_count: 0,
             notes: Vec::new(),
@@ -77,8 +96,17 @@ impl<'h> Verifier<'h> {
             clock_went_back: 0,
             tasks: 0,
             withheld: BTreeMap::new(),
+            checkpoints: None,
             report,
         }
+    }
+
+    /// Also checks the checkpoints on the log with the Coordinator's log key and, if one is given that was saved earlier,
+    /// that the file is that log, or one that grew from it.
+    #[must_use]
+    pub fn with_checkpoints(mut self, key: LogKey, saved: Option<String>) -> Self {
+        self.checkpoints = Some(Checkpoints::new(key, saved));
+        self
     }
 
     /// Takes the next line, without its line break.
@@ -91,6 +119,9 @@ impl<'h> Verifier<'h> {
             (Line::Header(header), 1) => {
                 self.next_seq = header.first_seq;
                 self.report.workspace.clone_from(&header.workspace);
+                if let Some(Err(why)) = self.checkpoints.as_mut().map(|all| all.open(&header.workspace)) {
+                    self.fault(None, why);
+                }
                 self.header = Some(header);
             }
             (_, 1) => return Err(NotALog::Header),
@@ -136,9 +167,17 @@ impl<'h> Verifier<'h> {
             self.fault(Some(seq), "it is neither an accepted call nor a refused one with its outcome");
         }
         self.link(entry, record.as_deref());
-        let Some(record) = record else { return };
-        if let Some(receipt) = &entry.receipt {
-            self.receipt(seq, &record, receipt);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            let faults = checkpoints.entry(entry, self.running.as_deref());
+            faults.into_iter().for_each(|what| self.fault(Some(seq), what));
+        }
+        let digest = record.as_ref().map(|record| Digest::of(record.as_bytes()));
+        let digest = digest.or_else(|| entry.record_digest.filter(|_| redacted_by.is_some()));
+        if let (Some(digest), Some(receipt)) = (digest, &entry.receipt) {
+            self.receipt(seq, &digest, receipt);
+        }
+        if record.is_none() {
+            return;
         }
         let arrived = arrived.unwrap_or(Timestamp::from_millis(0));
         if entry.call.contains_key("sig") {
@@ -198,11 +237,15 @@ impl<'h> Verifier<'h> {
         };
     }
 
-    fn receipt(&mut self, seq: u64, record: &str, receipt: &str) {
+    fn receipt(&mut self, seq: u64, record: &Digest, receipt: &str) {
         self.report.receipts.present += 1;
         let Some(check) = &mut self.receipts else { return };
         match check(seq, record, receipt) {
-            Ok(()) => self.report.receipts.good += 1,
+            Ok(leaf) => {
+                self.report.receipts.good += 1;
+                let fault = self.checkpoints.as_mut().zip(leaf).and_then(|(all, leaf)| all.leaf(leaf));
+                fault.into_iter().for_each(|what| self.fault(Some(seq), what));
+            }
             Err(why) => {
                 self.report.receipts.bad += 1;
                 self.fault(Some(seq), format!("its receipt does not hold: {why}"));
@@ -337,8 +380,19 @@ impl<'h> Verifier<'h> {
                 }
             }
         }
+        let first = self.header.as_ref().map_or(0, |header| header.first_seq);
+        let mut unseen = None;
+        if let Some(checkpoints) = self.checkpoints.take() {
+            let (report, end) = checkpoints.finish(first, self.next_seq);
+            self.report.checkpoints = report;
+            match end {
+                Err(fault) => self.fault(None, fault),
+                Ok(note) => unseen = note,
+            }
+        }
         self.report.chain.head = self.running.take();
         self.notes();
+        self.report.notes.extend(unseen);
         self.report.verdict = match (self.report.fault_count, self.report.notes.is_empty()) {
             (0, true) => Verdict::Verified,
             (0, false) => Verdict::Incomplete,
@@ -370,9 +424,10 @@ impl<'h> Verifier<'h> {
         }
         if self.report.redacted > 0 {
             notes.push(format!(
-                "{} entries are redacted; the links that their content makes were taken as stored, and only the \
-                 Coordinator can check them, with audit.verify_chain",
-                self.report.redacted
+                "redacted: {}; their hashes were taken as given: what those entries said is erased, so that the links over \
+                 them cannot be computed. Their places, the links around them and their redactions were checked{}",
+                self.report.redacted,
+                if self.receipts.is_some() { ", and so were their receipts" } else { "" }
             ));
         }
         if !self.withheld.is_empty() {

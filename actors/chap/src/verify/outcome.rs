@@ -62,6 +62,34 @@ pub struct ReceiptReport {
     pub bad: u64,
 }
 
+/// What was checked of checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// Signed checkpoints of the Coordinator that stand on the log; counted where its log key was given.
+    pub present: u64,
+    /// Those that hold: signature, number of entries and head.
+    pub good: u64,
+    /// Those that do not.
+    pub bad: u64,
+    /// The one that was saved earlier, if the file was compared with one.
+    pub saved: Option<SavedReport>,
+}
+
+/// A saved checkpoint against a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedReport {
+    /// Entries on the log when it was made.
+    pub entries: u64,
+    /// The chain's head then.
+    pub head: String,
+    /// Leaves of the tree then.
+    pub tree_size: u64,
+    /// Whether the file's chain comes to that head at that place; none if that cannot be seen.
+    pub chain: Option<bool>,
+    /// Whether the tree that the file's receipts make has that root; none without receipts for all of it.
+    pub root: Option<bool>,
+}
+
 /// What a file turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
@@ -81,6 +109,9 @@ pub struct Report {
     pub signatures: SignatureReport,
     /// The receipts.
     pub receipts: ReceiptReport,
+    /// The checkpoints.
+    #[serde(default)]
+    pub checkpoints: CheckpointReport,
     /// What is wrong, at most [`super::FAULTS_TOLD`] of it.
     pub faults: Vec<Fault>,
     /// All that is wrong, counted.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use choir_chap::{Answer, Attested, Call, Context, Outcome, Plan, Settings, Workspace, merge};
 use choir_messages::chap::{
-    Change, Entry, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened,
+    Change, Entry, EntryPage, EntryQuery, ErasedRecord, Erasure, Notice, Object, ObjectKey, ObjectKind,
+    Opened,
 };
 use choir_messages::mail::Caller;
 use choir_messages::time::Timestamp;
@@ -72,6 +73,12 @@ impl MapStore {
         for entry in &change.entries {
             assert_eq!(entry.seq, stored.entries.len() as u64, "an entry out of order");
             stored.entries.push(entry.clone());
+        }
+        for put in change.puts.iter().filter(|put| put.key.kind == ObjectKind::Erasure) {
+            let erasure: Erasure = serde_json::from_str(&put.body).expect("an erasure's body");
+            let seq: usize = put.key.id.parse().expect("an entry's place");
+            let record = &mut stored.entries[seq].record;
+            *record = ErasedRecord::of(record, erasure.by_seq).to_string();
         }
         for notice in &change.notices {
             assert_eq!(notice.number, stored.notices.len() as u64 + 1, "a notice out of order");

@@ -27,7 +27,7 @@ pub(super) struct Document {
 }
 
 /// Whether a document may be fetched from there: https, or http on this machine.
-pub(super) fn may_fetch(url: &Url) -> bool {
+pub(crate) fn may_fetch(url: &Url) -> bool {
     url.username().is_empty()
         && url.password().is_none()
         && match url.scheme() {

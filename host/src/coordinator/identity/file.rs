@@ -1,33 +1,23 @@
-//! The identity file: whose tokens and credentials are believed. It holds public keys and addresses, no secrets.
+//! What an operator says of identity ([`IdentitySection`]), ready for use: addresses and keys parsed, key files read.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use choir_identity::vc::TrustedIssuer;
 use choir_identity::{Algorithm, Jwks, Provider, PublicJwk};
-use serde::Deserialize;
-use serde_json::{Map, Value};
 use url::Url;
 
-use super::fetch::may_fetch;
+use crate::config::{IdentitySection, OidcSection, VcSection, read_identity_section};
 
 /// Largest file read: dozens of issuers with their keys.
 const FILE_BYTES: u64 = 1024 * 1024;
 
-/// Most providers, and most issuers of credentials.
-const ISSUERS: usize = 256;
-
-/// How old a presentation may be unless the file says otherwise: time to make it and to send it.
-const PRESENTATION_AGE: Duration = Duration::from_secs(300);
-
-/// Oldest presentation that a file may allow; all shown in that time are remembered.
-const PRESENTATION_AGE_MAX: u64 = 3600;
-
-/// Why an identity file cannot be used.
+/// Why identities cannot be verified as the operator says.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// It, or a file it names, cannot be read.
+    /// A file cannot be read.
     #[error("{path} cannot be read: {why}")]
     Unreadable {
         /// Which.
@@ -35,11 +25,21 @@ pub enum IdentityError {
         /// Why.
         why: String,
     },
-    /// It does not say what it should.
+    /// The identity file does not say what it should.
     #[error("{path}: {why}; `choird coordinator --help` shows an example")]
     Malformed {
         /// Which.
         path: PathBuf,
+        /// What is wrong, by field.
+        why: String,
+    },
+    /// A provider's key file holds no keys.
+    #[error("{path}, jwks_file of {issuer}: {why}")]
+    Keys {
+        /// Which.
+        path: PathBuf,
+        /// Whose.
+        issuer: String,
         /// What is wrong.
         why: String,
     },
@@ -48,7 +48,7 @@ pub enum IdentityError {
     Tls(String),
 }
 
-/// What an identity file says, checked.
+/// Whose tokens and credentials are believed, checked.
 #[derive(Debug, Clone)]
 pub struct IdentityFile {
     /// Where clients send calls, as DPoP proofs name it.
@@ -83,89 +83,26 @@ pub(super) struct VcRules {
     pub(super) mirrors: BTreeMap<String, Url>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    #[serde(default)]
-    url: Option<String>,
-    #[serde(default)]
-    oidc: Vec<OidcText>,
-    #[serde(default)]
-    vc: Option<VcText>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OidcText {
-    issuer: String,
-    audiences: Vec<String>,
-    #[serde(default)]
-    clients: Vec<String>,
-    #[serde(default)]
-    algorithms: Option<Vec<String>>,
-    #[serde(default)]
-    jwks_uri: Option<String>,
-    #[serde(default)]
-    jwks_file: Option<PathBuf>,
-    #[serde(default)]
-    max_age_sec: Option<u64>,
-    #[serde(default)]
-    require_dpop: bool,
-    #[serde(default)]
-    require_participant: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VcText {
-    domain: String,
-    issuers: Vec<IssuerText>,
-    #[serde(default)]
-    max_age_sec: Option<u64>,
-    #[serde(default)]
-    mirrors: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct IssuerText {
-    id: String,
-    /// Verification method to Ed25519 JWK.
-    #[serde(default)]
-    keys: BTreeMap<String, Map<String, Value>>,
-    #[serde(default)]
-    types: Vec<String>,
-}
-
 /// Reads an identity file, and the key files it names.
 pub fn read_identity(path: &Path) -> Result<IdentityFile, IdentityError> {
-    let malformed = |why: String| IdentityError::Malformed { path: path.to_owned(), why };
-    let text: Text =
-        serde_json::from_slice(&bytes(path, FILE_BYTES)?).map_err(|error| malformed(error.to_string()))?;
-    if text.oidc.is_empty() && text.vc.is_none() {
-        return Err(malformed("it names neither an `oidc` provider nor `vc` issuers".into()));
-    }
-    if text.oidc.len() > ISSUERS || text.vc.as_ref().is_some_and(|vc| vc.issuers.len() > ISSUERS) {
-        return Err(malformed(format!("it names more than {ISSUERS} issuers")));
-    }
-    let url =
-        text.url.map(|url| Url::parse(&url).map_err(|_| malformed("`url` is no URL".into()))).transpose()?;
-    let mut oidc: Vec<OidcIssuer> = Vec::with_capacity(text.oidc.len());
-    for line in text.oidc {
-        let issuer = provider(path, line)?;
-        if oidc.iter().any(|other| other.provider.issuer == issuer.provider.issuer) {
-            return Err(malformed(format!("oidc: {} stands there twice", issuer.provider.issuer)));
-        }
-        if issuer.require_dpop && url.is_none() {
-            return Err(malformed("`require_dpop` needs `url`, the address that proofs are made for".into()));
-        }
-        oidc.push(issuer);
-    }
-    let vc = text.vc.map(|vc| credentials(vc).map_err(malformed)).transpose()?;
-    Ok(IdentityFile { url, oidc, vc })
+    let section = read_identity_section(&bytes(path, FILE_BYTES)?).map_err(|problems| {
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        IdentityError::Malformed { path: path.to_owned(), why: all.join("; ") }
+    })?;
+    IdentityFile::new(&section, path.parent().unwrap_or(Path::new("")))
 }
 
 impl IdentityFile {
+    /// What the section says; key files are looked for beside `folder` unless they say where they are.
+    pub(crate) fn new(section: &IdentitySection, folder: &Path) -> Result<Self, IdentityError> {
+        let oidc = section.oidc.iter().map(|provider| OidcIssuer::new(provider, folder));
+        Ok(Self {
+            url: section.url.clone(),
+            oidc: oidc.collect::<Result<_, _>>()?,
+            vc: section.vc.as_ref().map(VcRules::new),
+        })
+    }
+
     /// Whether anything is fetched over https: status lists always may be.
     pub(super) fn reaches_the_network(&self) -> bool {
         let over_tls =
@@ -176,98 +113,69 @@ impl IdentityFile {
 
 fn bytes(path: &Path, largest: u64) -> Result<Vec<u8>, IdentityError> {
     let unreadable = |why: String| IdentityError::Unreadable { path: path.to_owned(), why };
-    let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-    if size > largest {
+    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(largest + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > largest {
         return Err(unreadable(format!("it is larger than {largest} bytes")));
     }
-    std::fs::read(path).map_err(|error| unreadable(error.to_string()))
+    Ok(bytes)
 }
 
-fn provider(path: &Path, text: OidcText) -> Result<OidcIssuer, IdentityError> {
-    let issuer = text.issuer.clone();
-    let malformed =
-        |why: &str| IdentityError::Malformed { path: path.to_owned(), why: format!("oidc {issuer}: {why}") };
-    if text.audiences.is_empty() || text.audiences.iter().any(String::is_empty) {
-        return Err(malformed("`audiences` must name this Coordinator"));
-    }
-    let algorithms = match text.algorithms {
-        None => Algorithm::ALL.to_vec(),
-        Some(names) => names
-            .iter()
-            .map(|name| Algorithm::from_name(name))
-            .collect::<Option<Vec<_>>>()
-            .filter(|algorithms| !algorithms.is_empty())
-            .ok_or_else(|| malformed("`algorithms` must be some of RS256, ES256 and EdDSA"))?,
-    };
-    let keys = match (text.jwks_uri, text.jwks_file) {
-        (Some(uri), None) => {
-            let url = Url::parse(&uri).ok().filter(may_fetch);
-            KeySource::Web(
-                url.ok_or_else(|| malformed("`jwks_uri` must be an https URL, or http on loopback"))?,
-            )
-        }
-        (None, Some(file)) => {
-            // Beside the identity file, unless it says where.
-            let file = path.parent().map_or_else(|| file.clone(), |folder| folder.join(&file));
-            let keys = Jwks::parse(&bytes(&file, choir_identity::limits::MAX_JWKS_BYTES as u64)?);
-            KeySource::File(keys.map_err(|error| malformed(&format!("`jwks_file`: {error}")))?)
-        }
-        _ => return Err(malformed("give either `jwks_uri` or `jwks_file`")),
-    };
-    Ok(OidcIssuer {
-        provider: Provider {
-            issuer: text.issuer,
-            audiences: text.audiences,
-            authorised_parties: text.clients,
-            algorithms,
-            max_age: text.max_age_sec.map(Duration::from_secs),
-        },
-        keys,
-        require_dpop: text.require_dpop,
-        require_participant: text.require_participant,
-    })
-}
-
-fn credentials(text: VcText) -> Result<VcRules, String> {
-    if text.domain.is_empty() {
-        return Err(
-            "vc: `domain` is the name that presentations are made for; it must not be empty".to_owned()
-        );
-    }
-    if text.issuers.is_empty() {
-        return Err("vc: `issuers` must name somebody".to_owned());
-    }
-    let max_age = text.max_age_sec.map_or(PRESENTATION_AGE, Duration::from_secs);
-    if max_age.is_zero() || max_age.as_secs() > PRESENTATION_AGE_MAX {
-        return Err(format!("vc: `max_age_sec` must be from 1 to {PRESENTATION_AGE_MAX}"));
-    }
-    let issuers = text.issuers.into_iter().map(|issuer| {
-        let key = |(method, jwk): (String, Map<String, Value>)| match PublicJwk::from_json(&jwk) {
-            Ok(PublicJwk::Ed25519(key)) => Ok((method, key)),
-            _ => Err(format!("vc {}: the key {method:?} is no public Ed25519 JWK", issuer.id)),
+impl OidcIssuer {
+    fn new(says: &OidcSection, folder: &Path) -> Result<Self, IdentityError> {
+        let keys = match (&says.jwks_uri, &says.jwks_file) {
+            (Some(url), _) => KeySource::Web(url.clone()),
+            (None, file) => {
+                let path = folder.join(file.as_deref().unwrap_or(Path::new("")));
+                let keys = Jwks::parse(&bytes(&path, choir_identity::limits::MAX_JWKS_BYTES as u64)?);
+                KeySource::File(keys.map_err(|error| IdentityError::Keys {
+                    path,
+                    issuer: says.issuer.clone(),
+                    why: error.to_string(),
+                })?)
+            }
         };
-        if issuer.keys.is_empty() && choir_identity::vc::parse_did_key(&issuer.id).is_none() {
-            return Err(format!("vc {}: an issuer that is no did:key needs `keys`", issuer.id));
+        Ok(Self {
+            provider: Provider {
+                issuer: says.issuer.clone(),
+                audiences: says.audiences.clone(),
+                authorised_parties: says.clients.clone(),
+                algorithms: says.algorithms.iter().filter_map(|name| Algorithm::from_name(name)).collect(),
+                max_age: says.max_age_sec.map(Duration::from_secs),
+            },
+            keys,
+            require_dpop: says.require_dpop,
+            require_participant: says.require_participant,
+        })
+    }
+}
+
+impl VcRules {
+    fn new(says: &VcSection) -> Self {
+        let key = |(method, jwk): (&String, &serde_json::Value)| match PublicJwk::from_json(jwk.as_object()?)
+        {
+            Ok(PublicJwk::Ed25519(key)) => Some((method.clone(), key)),
+            _ => None,
+        };
+        let issuer = |issuer: &crate::config::VcIssuer| TrustedIssuer {
+            id: issuer.id.clone(),
+            keys: issuer.keys.iter().filter_map(key).collect(),
+            types: issuer.types.clone(),
+        };
+        Self {
+            domain: says.domain.clone(),
+            issuers: says.issuers.iter().map(issuer).collect(),
+            max_age: Duration::from_secs(says.max_age_sec),
+            mirrors: says.mirrors.clone(),
         }
-        let keys = issuer.keys.into_iter().map(key).collect::<Result<_, _>>()?;
-        Ok(TrustedIssuer { id: issuer.id, keys, types: issuer.types })
-    });
-    let mirror = |(list, from): (String, String)| match Url::parse(&from).ok().filter(may_fetch) {
-        Some(url) => Ok((list, url)),
-        None => Err(format!("vc: the mirror of {list} must be an https URL, or http on loopback")),
-    };
-    Ok(VcRules {
-        domain: text.domain,
-        issuers: issuers.collect::<Result<_, _>>()?,
-        max_age,
-        mirrors: text.mirrors.into_iter().map(mirror).collect::<Result<_, _>>()?,
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn read(value: &Value) -> Result<IdentityFile, IdentityError> {
         let folder = tempfile::tempdir().unwrap();
@@ -290,17 +198,22 @@ mod tests {
     fn a_file_with_a_provider_and_an_issuer_is_read() {
         let file = read(&good()).unwrap();
         assert_eq!(file.oidc.len(), 1);
-        assert_eq!(file.vc.unwrap().max_age, PRESENTATION_AGE);
+        assert_eq!(file.vc.unwrap().max_age, Duration::from_secs(300));
     }
 
     #[test]
     fn a_field_nobody_knows_is_refused_by_its_name() {
-        for path in ["/audience", "/oidc/0/audience", "/vc/trusted", "/vc/issuers/0/key"] {
+        for (path, told) in [
+            ("/audience", "audience: unknown field"),
+            ("/oidc/0/audience", "oidc[0].audience: unknown field; did you mean \"audiences\"?"),
+            ("/vc/trusted", "vc.trusted: unknown field"),
+            ("/vc/issuers/0/key", "vc.issuers[0].key: unknown field"),
+        ] {
             let (parent, name) = path.rsplit_once('/').unwrap();
             let mut value = good();
             value.pointer_mut(parent).unwrap()[name] = json!("x");
             let error = read(&value).unwrap_err().to_string();
-            assert!(error.contains(name), "{path}: {error}");
+            assert!(error.contains(told), "{path}: {error}");
         }
     }
 

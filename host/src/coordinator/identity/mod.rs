@@ -7,6 +7,7 @@ mod file;
 mod oidc;
 mod vc;
 
+pub(crate) use fetch::may_fetch;
 pub use file::{IdentityError, IdentityFile, read_identity};
 
 use choir_chap::Attested;

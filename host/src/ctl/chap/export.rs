@@ -180,7 +180,10 @@ impl Chain {
             Ok(_) => return Err(strange("something else than an entry")),
             Err(error) => return Err(strange(&error.to_string())),
         };
-        if let (Some(previous), Some(record)) = (&entry.prev_hash, entry.record()) {
+        // What a redacted entry comes to is known to the next one alone.
+        if entry.redacted_by.is_some() {
+            self.head = None;
+        } else if let (Some(previous), Some(record)) = (&entry.prev_hash, entry.record()) {
             self.head = Some(choir_chap::evidence::link(&record, previous));
         }
         Ok(())

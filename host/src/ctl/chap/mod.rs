@@ -1,8 +1,10 @@
 //! Commands about CHAP workspaces: playing scenarios, exporting logs, verifying files, reporting overrides.
 
+mod checkpoint;
 mod export;
 mod html;
 mod lines;
+mod list;
 mod play;
 mod receipts;
 mod report;
@@ -61,6 +63,29 @@ pub enum WorkspaceLogCommand {
         /// Fetch each entry's receipt from the Coordinator's transparency log, for `choirctl verify --log-key`
         #[arg(long)]
         receipts: bool,
+        /// Where the Coordinator is
+        #[command(flatten)]
+        at: CoordinatorAt,
+    },
+    /// Save the signed checkpoint of a workspace's transparency log, to compare later exports with
+    #[command(
+        after_help = "The workspace must advertise audit-scitt/1.0. An existing file is not overwritten. Keep it, and the log key, somewhere\nelse than the Coordinator.\n\nExamples:\n  choirctl workspace-log checkpoint wsp_support -o support.checkpoint\n  choirctl verify support.log --log-key \"$LOG_KEY\" --checkpoint support.checkpoint"
+    )]
+    Checkpoint {
+        /// The workspace
+        workspace: String,
+        /// Where to write; - for standard output
+        #[arg(short, long, default_value = "-")]
+        output: PathBuf,
+        /// Where the Coordinator is
+        #[command(flatten)]
+        at: CoordinatorAt,
+    },
+    /// List the workspaces of a Coordinator
+    #[command(
+        after_help = "For operators: on choird's own socket, and where the Coordinator does not ask for read membership.\n\nExamples:\n  choirctl workspace-log list\n  choirctl --json workspace-log list | jq -r '.[].workspace'"
+    )]
+    List {
         /// Where the Coordinator is
         #[command(flatten)]
         at: CoordinatorAt,
@@ -165,6 +190,11 @@ fn told(error: &CallError) -> ControlError {
             let error = ControlError::new(ErrorCode::Runtime, error.to_string());
             error.next("choird coordinator, or name another with --url")
         }
+        // Nothing else of a read is refused in these words.
+        CallError::Refused(refusal) if refusal.message.starts_with("Unknown workspace") => {
+            let what = format!("{}; ids are exact", super::print::plain(&refusal.message));
+            ControlError::new(ErrorCode::Negative, what).next("choirctl workspace-log list")
+        }
         CallError::Refused(refusal) => {
             ControlError::new(ErrorCode::Refused, format!("the Coordinator refuses: {refusal}"))
         }
@@ -178,10 +208,18 @@ pub(super) async fn workspace_log(
     within: Duration,
     printer: &Printer,
 ) -> Outcome {
-    let WorkspaceLogCommand::Export { workspace, output, signatures_required, receipts, at } = command;
-    let client = at.client(state, within)?;
-    let wanted = export::Wanted { signatures_required, receipts };
-    export::run(client, &workspace, at.participant, &output, wanted, printer).await
+    match command {
+        WorkspaceLogCommand::Export { workspace, output, signatures_required, receipts, at } => {
+            let client = at.client(state, within)?;
+            let wanted = export::Wanted { signatures_required, receipts };
+            export::run(client, &workspace, at.participant, &output, wanted, printer).await
+        }
+        WorkspaceLogCommand::Checkpoint { workspace, output, at } => {
+            let client = at.client(state, within)?;
+            checkpoint::run(&client, &workspace, at.participant.as_deref(), &output, printer).await
+        }
+        WorkspaceLogCommand::List { at } => list::run(&at.client(state, within)?, printer).await,
+    }
 }
 
 pub(super) async fn overrides(

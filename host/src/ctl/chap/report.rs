@@ -146,10 +146,12 @@ fn short(text: &str, most: usize) -> String {
 fn render(overrides: &Overrides, unmet: &[Unmet]) -> String {
     let d = &overrides.total;
     let mut text = format!(
-        "{} entries, {} refused calls; {} decisions: {} approved, {} overridden ({} intent preserved, {} substituted), \
-         {} rejected; {} abstained, {} escalated\noverride rate {}\n",
+        "{} entries, {} refused calls; {} answers of {} reviewers; {} reviews decided: {} approved, {} overridden \
+         ({} intent preserved, {} substituted), {} rejected; {} abstained, {} escalated\noverride rate {}\n",
         overrides.entries,
         overrides.refused,
+        overrides.answers,
+        overrides.reviewers,
         d.decided(),
         d.approved,
         d.overridden,

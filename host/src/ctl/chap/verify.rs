@@ -1,5 +1,6 @@
 //! `choirctl verify`: the one offline verifier, of workspaces' logs and of sessions' logs. Nothing but the file is read.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use choir_chap::receipt_check;
@@ -11,20 +12,36 @@ use super::super::{Outcome, Printer};
 use super::lines::Lines;
 use crate::control::{ControlError, ErrorCode};
 
+/// Longest checkpoint read: a few lines, and room for witnesses' signatures.
+const CHECKPOINT_BYTES: u64 = 64 * 1024;
+
 /// Verifies a file; `-` for standard input.
-pub(in crate::ctl) fn run(file: &Path, log_key: Option<&str>, printer: &Printer) -> Outcome {
+pub(in crate::ctl) fn run(
+    file: &Path,
+    log_key: Option<&str>,
+    checkpoint: Option<&Path>,
+    printer: &Printer,
+) -> Outcome {
     let log_key = log_key
         .map(str::parse::<LogKey>)
         .transpose()
         .map_err(|error| ControlError::new(ErrorCode::Usage, format!("--log-key: {error}")))?;
+    let saved = checkpoint.map(read_checkpoint).transpose()?;
     let mut lines = Lines::open(file, verify::LINE_BYTES.max(session_log::LINE_BYTES))?;
     let first = lines.next()?.unwrap_or_default();
     if let Some(session) = session_log::Verifier::open(&first) {
+        if saved.is_some() {
+            let what = "--checkpoint is for workspaces' logs; this is a session's";
+            return Err(ControlError::new(ErrorCode::Usage, what));
+        }
         let verdict = session_verdict(session, &mut lines)?;
         printer.show(&verdict, || render_session(&verdict));
         return Ok(verdict.verified);
     }
-    let mut verifier = verify::Verifier::new(log_key.map(receipt_check));
+    let mut verifier = verify::Verifier::new(log_key.clone().map(receipt_check));
+    if let Some(key) = log_key {
+        verifier = verifier.with_checkpoints(key, saved);
+    }
     let mut line = Some(first);
     while let Some(text) = line {
         verifier.line(&text).map_err(|error| no_log(file, &error))?;
@@ -33,6 +50,17 @@ pub(in crate::ctl) fn run(file: &Path, log_key: Option<&str>, printer: &Printer)
     let report = verifier.finish();
     printer.show(&report, || render(&report));
     Ok(report.verdict != Verdict::Broken)
+}
+
+fn read_checkpoint(path: &Path) -> Result<String, ControlError> {
+    let failed = |why: String| {
+        ControlError::new(ErrorCode::Runtime, format!("{}: {why}", path.display()))
+            .next("choirctl workspace-log checkpoint <workspace> -o <file>")
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    file.take(CHECKPOINT_BYTES).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    Ok(text)
 }
 
 fn no_log(file: &Path, error: &dyn std::fmt::Display) -> ControlError {
@@ -110,7 +138,30 @@ fn render(report: &Report) -> String {
             receipts.present, receipts.good, receipts.bad
         ));
     }
+    let checkpoints = &report.checkpoints;
+    if checkpoints.present > 0 {
+        text.push_str(&format!(
+            "checkpoints {} on the log: {} good, {} bad\n",
+            checkpoints.present, checkpoints.good, checkpoints.bad
+        ));
+    }
+    if let Some(saved) = &checkpoints.saved {
+        let said = |holds: Option<bool>| match holds {
+            Some(true) => "the same",
+            Some(false) => "ANOTHER",
+            None => "not seen",
+        };
+        text.push_str(&format!(
+            "saved       checkpoint of {} entries: head {}, root of the tree {}\n",
+            saved.entries,
+            said(saved.chain),
+            said(saved.root)
+        ));
+    }
     text.push_str(&format!("refusals    {} refused calls are on the log\n", report.refused));
+    if report.redacted > 0 {
+        text.push_str(&format!("redacted    {}; their hashes were taken as given\n", report.redacted));
+    }
     for fault in &report.faults {
         let place = fault.seq.map_or_else(String::new, |seq| format!("seq {seq}: "));
         text.push_str(&format!("fault       {place}{}\n", super::super::print::plain(&fault.what)));

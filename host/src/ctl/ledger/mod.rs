@@ -1,0 +1,39 @@
+//! `choirctl ledger`: runs of the signed ledger, and what is on disk of them.
+
+mod args;
+mod home;
+mod run;
+mod story;
+mod verify;
+
+use std::time::Duration;
+
+pub use args::{HomeAt, KeyCommand, LedgerCommand};
+
+use super::{Outcome, Printer};
+use crate::state_dir::StateDir;
+
+pub(super) async fn act(
+    command: LedgerCommand,
+    state: &StateDir,
+    within: Duration,
+    printer: &Printer,
+) -> Outcome {
+    match command {
+        LedgerCommand::Run { task, agent } => run::run(&task, agent, state, within, printer).await,
+        LedgerCommand::Follow { trace } => run::follow(&trace.to_string(), state, within, printer).await,
+        LedgerCommand::Abort { trace, reason } => {
+            run::abort(&trace.to_string(), reason, state, within, printer).await
+        }
+        LedgerCommand::Verify { place, trace, profile, compat, log_key } => {
+            verify::run(&verify::Asked { place, trace, profile, compat, log_key }, state, printer)
+        }
+        LedgerCommand::List { home } => home::list(&home, state, printer),
+        LedgerCommand::Show { trace, home } => home::show(trace, &home, state, printer),
+        LedgerCommand::Export { trace, folder, home } => home::export(trace, &folder, &home, state, printer),
+        LedgerCommand::Import { folder, trace, profile, accept_failing, home } => {
+            home::import(&folder, home::options(trace, profile, accept_failing), &home, state, printer)
+        }
+        LedgerCommand::Key(command) => home::key(command, state, printer),
+    }
+}
