@@ -453,3 +453,40 @@ async fn a_command_carries_the_mark_by_which_its_sandbox_is_found() {
     assert_eq!(Some(mark.trim()), own.map(|mark| std::str::from_utf8(mark).unwrap()));
     assert!(!mark.trim().is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_the_signed_ledger_is_one_trace_through_its_roles_models_and_tools() {
+    let receiver = receiver().await;
+    let mut world = observed(Script::default(), &receiver).await;
+    std::fs::write(world.workspace().join("notes.txt"), "the answer is 42\n").unwrap();
+    let task = json!({ "task_id": "t", "objective": "read notes.txt", "input_artifacts": [], "constraints": [],
+        "policy_profile": "default", "requested_roles": ["planner", "executor", "critic", "auditor"] });
+    let client = world.client().await;
+    let mut stream = client.stream(Op::LedgerRun { task, agent: None }).await.unwrap();
+    let run = stream.item().await.unwrap().unwrap();
+    while stream.item().await.unwrap().is_some() {}
+    let end: Value = stream.result().unwrap();
+    assert_eq!(end["status"], "completed", "{end}");
+    // The run's own id is the trace's.
+    let id: MessageId = run["trace"].as_str().unwrap().parse().unwrap();
+    drop((stream, client));
+    world.stop_choird().await;
+    let all = spans(&receiver).await;
+    let trace = trace_of(&all, id);
+    for name in
+        ["planner asks", "critic asks", "executor runs a tool", "auditor verifies", "executor submits"]
+    {
+        assert!(trace.iter().any(|span| span.name == name), "{name}: {:?}", names(&trace));
+    }
+    let asks = trace.iter().filter(|span| span.name == "chat scripted-1").count();
+    assert!(asks >= 6, "plan, review, step, claim, review of claims, conclusion, note: {asks}");
+    let signal = one(&trace, "the agent's end of the signal", |span| {
+        span.name == "signal" && span.of("signal") == "run_tool" && span.service == "choir-agent"
+    });
+    let runs = one(&trace, "the executor's run", |span| span.name == "executor runs a tool");
+    assert!(is_below(&trace, signal, runs), "the agent's part hangs below the role's");
+}
+
+fn names(trace: &[Span]) -> Vec<&str> {
+    trace.iter().map(|span| span.name.as_str()).collect()
+}

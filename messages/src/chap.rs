@@ -246,7 +246,9 @@ mod tests {
         let text = erased.to_string();
         assert_eq!(ErasedRecord::read(&text), Some(erased));
         let longer = text.replace("}}", "},\"jsonrpc\":\"2.0\",\"method\":\"x\"}");
-        for other in [&longer, &text.replace("41", "041"), &text.replace("41", "+41"), &text.to_uppercase(), ""] {
+        for other in
+            [&longer, &text.replace("41", "041"), &text.replace("41", "+41"), &text.to_uppercase(), ""]
+        {
             assert_eq!(ErasedRecord::read(other), None, "{other}");
         }
     }

@@ -117,14 +117,38 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(20);
 
+    /// Counts the readers cut off, as whoever exports metrics does.
+    struct Counting(std::sync::Arc<std::sync::atomic::AtomicU64>);
+
+    impl tracing::Subscriber for Counting {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target() == "choir::metric"
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            if event.fields().any(|field| field.name() == "monotonic_counter.choir.chap.slow_readers") {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_takes_nothing_is_given_up() {
+    async fn a_reader_that_takes_nothing_is_given_up_and_counted() {
+        let cut = std::sync::Arc::default();
+        let _counting = tracing::subscriber::set_default(Counting(std::sync::Arc::clone(&cut)));
         let (ours, _theirs) = tokio::io::duplex(1024);
         let mut paced = Paced::new(ours, WITHIN);
         let started = Instant::now();
         let error = paced.write_all(&[0; 4096]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), WITHIN.as_secs());
+        assert_eq!(cut.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]

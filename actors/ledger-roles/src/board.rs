@@ -430,7 +430,7 @@ impl Board {
     #[must_use]
     pub fn open_challenge(&self, claim: &str) -> Option<(&Challenge, usize)> {
         let of_claim = || self.challenges.iter().filter(|challenge| challenge.claim == claim);
-        let open = of_claim().filter(|challenge| !challenge.settled).next_back()?;
+        let open = of_claim().rfind(|challenge| !challenge.settled)?;
         Some((open, of_claim().count()))
     }
 

@@ -15,7 +15,7 @@ use crate::auditor;
 use crate::board::Board;
 use crate::draft::Draft;
 use crate::duty::{self, Key, Question, Scene, ToolInfo, Work};
-use crate::limits::{BAD_ANSWERS, MODEL_PAUSE, MODEL_TRIES};
+use crate::limits::{BAD_ANSWERS, MODEL_PAUSE, MODEL_TRIES, SCRIBE_PAUSE};
 
 /// Bytes of a bad answer that are shown to the model again.
 const BAD_ANSWER_BYTES: usize = 4096;
@@ -154,11 +154,14 @@ impl Driver {
         match input {
             Input::Look => {}
             Input::Answered(key, answer) => self.answered(&scene, key, answer, &mut actions),
-            Input::Paused(key) => {
-                if let Some(question) = self.doing.get(&key).and_then(|doing| doing.question.clone()) {
-                    actions.push(Action::Ask(key, question));
+            Input::Paused(key) => match self.doing.get_mut(&key) {
+                // Drafted and not taken: the look below submits it again.
+                Some(doing) if doing.drafts.is_some() => doing.submitted = false,
+                Some(Doing { question: Some(question), .. }) => {
+                    actions.push(Action::Ask(key, question.clone()))
                 }
-            }
+                _ => {}
+            },
             Input::Placed(key, place) => self.placed(&scene, key, place, &mut actions),
             Input::Ran(key, outcome) => {
                 if let Key::Run(execution) = &key {
@@ -374,10 +377,7 @@ impl Driver {
                     actions.push(Action::Place(key));
                 }
             }
-            Err(NotAppended::Unavailable(_)) => {
-                // The next look, at the latest after a pause, submits it again.
-                doing.submitted = false;
-            }
+            Err(NotAppended::Unavailable(_)) => actions.push(Action::Pause(key, SCRIBE_PAUSE)),
             Err(NotAppended::Refused(why)) => {
                 doing.drafts = None;
                 doing.submitted = false;

@@ -74,6 +74,9 @@ pub const SHOWN_BYTES: usize = 8 * 1024;
 /// Events of one run: what the bounds above can add up to, with room. Beyond it the run is given up.
 pub const EVENTS: usize = 5_000;
 
+/// Pause before drafts are submitted again that nobody took: the scribe is between two lives, or the run has ended.
+pub const SCRIBE_PAUSE: Duration = Duration::from_millis(100);
+
 /// Longest wait for the scribe, which syncs to disk.
 pub const SCRIBE: Duration = Duration::from_secs(30);
 

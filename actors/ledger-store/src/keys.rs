@@ -78,8 +78,12 @@ impl Home {
             });
         }
         let key_id = self.change_registry(|registry, now| {
-            let active =
-                |identity: &&Identity| identity.agent_id == agent_id && identity.status == KeyStatus::Active;
+            // A key of the same agent that came with an imported trace has no private half here.
+            let active = |identity: &&Identity| {
+                identity.agent_id == agent_id
+                    && identity.status == KeyStatus::Active
+                    && self.private_path(identity).is_ok_and(|path| path.exists())
+            };
             if let Some(found) = registry.identities.iter().find(active) {
                 if roles.iter().any(|role| !found.role_capabilities.contains(role)) {
                     return Err(StoreError::Key {

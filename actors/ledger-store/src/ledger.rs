@@ -34,10 +34,20 @@ pub(crate) struct Extent {
     pub(crate) head: Digest,
 }
 
+/// How the end of a ledger is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By a writer to be: what has no line end was never acknowledged, and is torn.
+    Writing,
+    /// By a reader: an event that only misses its line end is an event, as the verifier has it.
+    Reading,
+}
+
 /// Reads every complete line as an event that follows the one before it, and hands it over with its number, from 1.
 pub(crate) fn each(
     path: &Path,
     trace: TraceId,
+    end: End,
     mut take: impl FnMut(u64, Event) -> Result<(), StoreError>,
 ) -> Result<Extent, StoreError> {
     let failed = |error| StoreError::io("read", path, error);
@@ -54,32 +64,45 @@ pub(crate) fn each(
         line.clear();
         let read =
             reader.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line).map_err(failed)?;
-        let Some((b'\n', text)) = line.split_last() else {
-            if line.len() > MAX_LINE_BYTES {
-                let why = format!("it is longer than {MAX_LINE_BYTES} bytes");
-                return Err(StoreError::Damaged { trace, line: number + 1, why });
-            }
-            // The ledger's end; what is behind the last line end is the tail.
-            extent.torn = length.saturating_sub(extent.complete);
-            return Ok(extent);
-        };
         number += 1;
         let damaged = |why: String| StoreError::Damaged { trace, line: number, why };
-        if !text.iter().all(u8::is_ascii_whitespace) {
-            let text = std::str::from_utf8(text).map_err(|_| damaged("it is not UTF-8".into()))?;
-            let event = Event::parse(text).map_err(|why| damaged(why.to_string()))?;
-            if event.trace_id() != trace {
-                return Err(damaged("it belongs to another trace".into()));
+        let ended = line.last() == Some(&b'\n');
+        if !ended && line.len() > MAX_LINE_BYTES {
+            return Err(damaged(format!("it is longer than {MAX_LINE_BYTES} bytes")));
+        }
+        if !line.iter().all(u8::is_ascii_whitespace) {
+            match follows(&line, trace, extent.head) {
+                Ok(event) if ended || end == End::Reading => {
+                    extent.head = event.event_hash();
+                    extent.events += 1;
+                    take(number, event)?;
+                }
+                Err(why) if ended => return Err(damaged(why)),
+                _ => {
+                    extent.torn = length.saturating_sub(extent.complete);
+                    return Ok(extent);
+                }
             }
-            if event.prev_event_hash() != extent.head {
-                return Err(damaged("it does not follow the line before".into()));
-            }
-            extent.head = event.event_hash();
-            extent.events += 1;
-            take(number, event)?;
+        } else if !ended {
+            // The ledger's end, or white space behind it.
+            extent.torn = length.saturating_sub(extent.complete);
+            return Ok(extent);
         }
         extent.complete += read as u64;
     }
+}
+
+/// The event of a line, if it is one of this trace and follows the one with this hash.
+fn follows(line: &[u8], trace: TraceId, head: Digest) -> Result<Event, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8")?;
+    let event = Event::parse(text.trim_end_matches(['\n', '\r'])).map_err(|why| why.to_string())?;
+    if event.trace_id() != trace {
+        return Err("it belongs to another trace".into());
+    }
+    if event.prev_event_hash() != head {
+        return Err("it does not follow the line before".into());
+    }
+    Ok(event)
 }
 
 /// Moves what is behind the last line end into a file of its own, `events.torn-<n>.jsonl`, and only then cuts it off.

@@ -13,7 +13,7 @@ use choir_transparency::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::ledger;
+use crate::ledger::{self, End};
 use crate::log::{HEAD_CONTENT_TYPE, TraceHead};
 
 /// That a statement about a trace's head is in a transparency log.
@@ -80,7 +80,7 @@ pub fn check_bundle(proof: &Bundle, log: &LogKey, trace_folder: &Path) -> Result
     }
     let mut found = (head.event_count == 0).then_some(Digest::ZERO);
     let mut place = 0u64;
-    let extent = ledger::each(&trace_folder.join(layout::EVENTS), head.trace_id, |_, event| {
+    let extent = ledger::each(&trace_folder.join(layout::EVENTS), head.trace_id, End::Reading, |_, event| {
         place += 1;
         if place == head.event_count {
             found = Some(event.event_hash());

@@ -299,7 +299,7 @@ pub fn check_registry(home: &Path, pinned: Option<&LogKey>) -> Vec<Finding> {
         _ => {}
     }
     let stated = disk::read_text(&home.join(ROOT_KEY), MAX_DOCUMENT_BYTES).ok().flatten();
-    if stated.is_some_and(|stated| stated.trim().parse().ok() != fold.root) {
+    if fold.root.is_none() || stated.and_then(|stated| stated.trim().parse().ok()) != fold.root {
         findings.push(whole(ROOT_KEY, "it is not the root key of the signed log".into()));
     }
     let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();

@@ -90,6 +90,9 @@ pub(crate) struct Scribe {
     shared: Arc<Shared>,
     /// Events since the last checkpoint.
     since: u64,
+    /// Whether the checkpoint is behind the ledger.
+    behind: bool,
+    /// Whether it is to be written at the next quiet.
     stale: bool,
 }
 
@@ -103,7 +106,7 @@ impl Scribe {
         stale: bool,
     ) -> Self {
         let path = home.path(layout::events(meta.trace_id));
-        Self { home, meta, path, tail, length, shared, since: 0, stale }
+        Self { home, meta, path, tail, length, shared, since: 0, behind: stale, stale }
     }
 
     /// Works until the writer is gone.
@@ -129,7 +132,7 @@ impl Scribe {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if self.stale {
+        if self.behind {
             self.quietly();
         }
     }
@@ -162,7 +165,7 @@ impl Scribe {
         let result = self.shared.check().and_then(|()| self.put(bytes));
         if result.is_ok() {
             self.length += bytes.len() as u64;
-            self.stale = true;
+            (self.behind, self.stale) = (true, true);
             for line in &lines {
                 self.meta.head_event_hash = line.hash;
                 self.meta.event_count += 1;
@@ -208,8 +211,8 @@ impl Scribe {
         }
     }
 
-    /// A checkpoint that nobody waits for. If it fails, the next one is tried with the next event: the ledger itself is ahead,
-    /// never behind.
+    /// A checkpoint that nobody waits for. If it fails, it is tried again after the next event, and at the end: the
+    /// ledger itself is ahead, never behind.
     fn quietly(&mut self) {
         let _ = self.checkpoint();
         self.stale = false;
@@ -224,8 +227,7 @@ impl Scribe {
             artifacts: self.meta.artifact_count,
         };
         self.home.write_head(&self.meta, &head)?;
-        self.stale = false;
-        self.since = 0;
+        (self.behind, self.stale, self.since) = (false, false, 0);
         Ok(())
     }
 }
@@ -245,10 +247,14 @@ impl Drop for Closing {
 impl Home {
     /// Writes the meta file and then the checkpoint: the checkpoint never claims what the ledger does not have.
     pub(crate) fn write_head(&self, meta: &TraceMeta, head: &Head) -> Result<(), StoreError> {
-        let path = self.path(layout::meta(meta.trace_id));
-        let text = serde_json::to_string_pretty(meta).map_err(|why| StoreError::unreadable(&path, why))?;
-        disk::write_whole(&path, text.as_bytes())?;
+        self.write_meta(meta)?;
         let note = self.checkpoint_text(meta.trace_id, head)?;
         disk::write_whole(&self.checkpoint_path(meta.trace_id), note.as_bytes())
+    }
+
+    pub(crate) fn write_meta(&self, meta: &TraceMeta) -> Result<(), StoreError> {
+        let path = self.path(layout::meta(meta.trace_id));
+        let text = serde_json::to_string_pretty(meta).map_err(|why| StoreError::unreadable(&path, why))?;
+        disk::write_whole(&path, text.as_bytes())
     }
 }

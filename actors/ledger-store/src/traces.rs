@@ -18,8 +18,8 @@ use crate::checkpoint::Head;
 use crate::disk::{self, Lock};
 use crate::error::StoreError;
 use crate::home::Home;
-use crate::ledger::{self, Torn};
-use crate::writer::{Start, TraceWriter, owned};
+use crate::ledger::{self, End, Torn};
+use crate::writer::{STATUS_REASON, Start, TraceWriter, owned};
 
 /// The lock of a trace's writer, in the trace's folder.
 const WRITER_LOCK: &str = ".writer.lock";
@@ -161,7 +161,7 @@ impl Home {
         let policy = self.kept_policy(&meta)?;
         let mut replayed = Replay::new(trace_id, policy.clone(), signed);
         let path = folder.join(layout::EVENTS);
-        let extent = ledger::each(&path, trace_id, |line, event| replayed.take(line, event))?;
+        let extent = ledger::each(&path, trace_id, End::Writing, |line, event| replayed.take(line, event))?;
         replayed.check_end(&extent)?;
         if let Some(last) = &replayed.last_event {
             self.check_signature(last, extent.events)?;
@@ -184,6 +184,19 @@ impl Home {
             stale: true,
         };
         Ok(Resumed { writer: TraceWriter::start(start, Box::new(tail))?, torn })
+    }
+
+    /// Marks a trace whose ledger was found damaged or rolled back (agent protocol, "Failure Semantics"): its meta file says
+    /// `tampered` and why, and nobody goes on with it. Ledger and checkpoint stay as they are: they are the evidence.
+    pub fn condemn(&self, trace: TraceId, reason: &str) -> Result<TraceMeta, StoreError> {
+        let folder = self.path(layout::trace_dir(trace));
+        let mut meta = self.meta(trace)?;
+        let _lock = Lock::take(&folder.join(WRITER_LOCK), &folder)?;
+        meta.status = TraceStatus::Tampered;
+        meta.ended_at = Some(self.now().to_string());
+        meta.other.insert(STATUS_REASON.into(), reason.into());
+        self.write_meta(&meta)?;
+        Ok(meta)
     }
 
     fn check_signature(&self, event: &Event, line: u64) -> Result<(), StoreError> {
@@ -226,7 +239,7 @@ impl Home {
         take: impl FnMut(u64, Event) -> Result<(), StoreError>,
     ) -> Result<u64, StoreError> {
         self.meta(trace)?;
-        Ok(ledger::each(&self.path(layout::events(trace)), trace, take)?.events)
+        Ok(ledger::each(&self.path(layout::events(trace)), trace, End::Reading, take)?.events)
     }
 
     /// All events of a trace.

@@ -268,20 +268,17 @@ impl TraceWriter {
             return Err(StoreError::Ended(self.trace_id()));
         }
         match (status, self.trace.phase()) {
-            (TraceStatus::Succeeded, Phase::Completed) => {}
-            (TraceStatus::Succeeded, phase) => {
+            (TraceStatus::Running, _) => return Ok(self.meta.clone()),
+            (TraceStatus::Succeeded, phase) if phase != Phase::Completed => {
                 return Err(StoreError::Conflict(format!(
                     "the trace is {phase}, not verified, and cannot succeed"
                 )));
             }
-            (TraceStatus::Running, _) => return Ok(self.meta.clone()),
-            // What is completed cannot be aborted any more.
-            (TraceStatus::Aborted, phase) if phase.is_terminal() => {
+            // What is verified cannot be aborted any more.
+            (TraceStatus::Aborted, Phase::Completed | Phase::Failed) => {
                 return Err(StoreError::Ended(self.trace_id()));
             }
-            (TraceStatus::Aborted, _) => self.trace.abort()?,
-            (TraceStatus::Failed | TraceStatus::Tampered, phase) if phase.is_terminal() => {}
-            (TraceStatus::Failed | TraceStatus::Tampered, _) => self.trace.fail()?,
+            _ => {}
         }
         let mut meta = self.meta.clone();
         meta.status = status;
@@ -293,6 +290,9 @@ impl TraceWriter {
         self.send(Job::Finish { meta: Box::new(meta.clone()), done: promise })?;
         ticket.wait_for(TICKET_WAIT)?;
         self.meta = meta;
+        if !self.trace.phase().is_terminal() {
+            if status == TraceStatus::Aborted { self.trace.abort()? } else { self.trace.fail()? }
+        }
         Ok(self.meta.clone())
     }
 }

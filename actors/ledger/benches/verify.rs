@@ -1,6 +1,8 @@
 //! What verifying a whole home costs, every signature included: `cargo bench -p choir-ledger`. The traces come from the scale
 //! recipe, so other implementations can be measured on the same bytes. Prints also the most memory the process has held.
 
+#![allow(clippy::print_stdout, reason = "a bench prints")]
+
 use choir_ledger::scale;
 use choir_ledger::verify::{Options, Reading, Verdict, verify_folder};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

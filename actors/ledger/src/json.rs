@@ -3,6 +3,7 @@
 //! parser is total: any text ends in a value or in a [`JsonError`], within a bounded depth.
 
 mod parse;
+mod strings;
 mod text;
 
 pub use parse::{Flaws, JsonError, parse};

@@ -1,5 +1,7 @@
 //! Every golden trace, in both readings and all profiles.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use choir_ledger::verify::{Options, Profile, Reading, Report, verify};

@@ -1,5 +1,7 @@
 //! Whatever stands in a home, there is a report, nothing is written, and what was changed is found.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use choir_ledger::id::TraceId;

@@ -1,5 +1,6 @@
 //! A program of its own, because it looks at the memory of the whole process.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use choir_ledger::id::TraceId;
 use choir_ledger::layout;
@@ -52,10 +53,10 @@ fn memory_does_not_grow_with_the_ledger() {
         assert_eq!(report.verification_status, Verdict::Fail);
         report.metrics.event_count
     };
-    let few = run(4);
+    let few = run(2);
     let before = peak();
-    let many = run(40);
-    assert!(many > 9 * few);
+    let many = run(16);
+    assert!(many > 7 * few);
     let grown = peak() - before;
-    assert!(grown < 4 << 10, "ten times the ledger took {grown} KiB more");
+    assert!(grown < 4 << 10, "eight times the ledger took {grown} KiB more");
 }

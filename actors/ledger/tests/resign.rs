@@ -1,6 +1,8 @@
 //! A writer that signs the sound golden traces again gives the very same bytes: Ed25519 is deterministic, so this holds the
 //! canonical form, the signed bytes and the hashes against those of the original at once.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use base64::Engine as _;

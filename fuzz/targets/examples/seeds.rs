@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use choir_fuzz_targets::Input;
+use choir_ledger::scale::{MIN_EVENTS, Recipe, blob};
 use choir_link::wire::{Call, Frame, GATE, METHOD, Reply as Answered};
 use choir_messages::chain::Digest;
 use choir_messages::codec;
@@ -44,6 +45,21 @@ fn main() -> Outcome<()> {
     for (name, bytes) in guard() {
         write("guard", name, &bytes)?;
     }
+    let mut recipe = Recipe::new(MIN_EVENTS);
+    let events: Vec<String> = recipe.by_ref().map(|event| event.line().to_owned()).collect();
+    let registry = serde_json::to_vec(&recipe.registry())?;
+    for (name, index) in [("session", 0), ("started", 4), ("claim", 7)] {
+        let line: &String = events.get(index).ok_or("the recipe has eleven events")?;
+        write("ledger_line", name, line.as_bytes())?;
+    }
+    write("ledger_registry", "four-keys", &registry)?;
+    let ledger = events.get(..5).unwrap_or_default().join("\n") + "\n";
+    let meta = serde_json::to_vec(&recipe.meta())?;
+    let mut parts = Vec::new();
+    let blobs = [blob(0), blob(16)];
+    let files: [&[u8]; 6] = [&[], &meta, ledger.as_bytes(), &[], &blobs[0], &blobs[1]];
+    files.iter().for_each(|part| Input::put_piece(&mut parts, part));
+    write("ledger_home", "begun", &parts)?;
     for (name, bytes) in link(&log)? {
         write("link_codec", &name, &bytes)?;
     }

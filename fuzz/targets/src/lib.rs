@@ -18,6 +18,7 @@ mod control_lines;
 mod event_log;
 mod guard;
 mod input;
+mod ledger;
 mod link_codec;
 mod model_answer;
 mod scrubber;
@@ -32,6 +33,7 @@ pub use control_lines::control_lines;
 pub use event_log::event_log;
 pub use guard::guard;
 pub use input::Input;
+pub use ledger::{ledger_home, ledger_line, ledger_registry};
 pub use link_codec::link_codec;
 pub use model_answer::model_answer;
 pub use scrubber::scrubber;
@@ -62,6 +64,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "scrubber", run: scrubber },
     Target { name: "search", run: search },
     Target { name: "chap_calls", run: chap_calls },
+    Target { name: "ledger_line", run: ledger_line },
+    Target { name: "ledger_registry", run: ledger_registry },
+    Target { name: "ledger_home", run: ledger_home },
 ];
 
 /// What stands in inputs where a secret would: it must turn up in no error and no log.

@@ -51,9 +51,14 @@ impl Dice {
     };
 }
 
-pub(crate) struct Play {
+/// A model that answers by dice.
+pub(crate) struct Mind {
     dice: Dice,
     state: u64,
+}
+
+pub(crate) struct Play {
+    mind: Mind,
     pub(crate) shelf: Arc<Mutex<Shelf>>,
     book: MemoryBook,
     pub(crate) board: Arc<Board>,
@@ -69,29 +74,10 @@ pub(crate) struct Play {
 
 pub(crate) const ROLES: [Role; 4] = [Role::Planner, Role::Critic, Role::Executor, Role::Auditor];
 
-impl Play {
-    pub(crate) fn new(task: &Task, dice: Dice) -> Self {
-        let shelf = Arc::new(Mutex::new(Shelf::default()));
-        let mut book = MemoryBook::open(&shelf);
-        let draft = Draft::new(EventType::SessionInitialized, task.payload("assistant"));
-        book.append_at(Role::Planner, &[draft], BEGAN).map_err(|(_, error)| error).unwrap();
+impl Mind {
+    pub(crate) fn new(dice: Dice) -> Self {
         let state = dice.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut play = Self {
-            dice,
-            state,
-            shelf,
-            book,
-            board: Arc::default(),
-            drivers: ROLES.iter().map(|role| (*role, Driver::new(*role, tools()))).collect(),
-            coming: VecDeque::new(),
-            lives: vec![0; 4],
-            now: BEGAN,
-            ended: None,
-            ran: BTreeMap::new(),
-            kills: 0,
-        };
-        play.refold();
-        play
+        Self { dice, state }
     }
 
     fn roll(&mut self, of: u64) -> u64 {
@@ -105,119 +91,7 @@ impl Play {
         self.roll(100) < per_cent
     }
 
-    fn refold(&mut self) {
-        let mut board = Board::default();
-        let shelf = self.shelf.lock().unwrap();
-        for event in &shelf.events {
-            if is_read(event.event_type()) {
-                for artefact in event.artifacts() {
-                    let text = String::from_utf8(shelf.blobs[&artefact.artifact_hash].clone()).unwrap();
-                    board.texts.insert(artefact.artifact_hash.to_string(), text.into());
-                }
-            }
-            board.apply(Arc::new(entry(event)));
-        }
-        drop(shelf);
-        self.board = Arc::new(board);
-    }
-
-    /// Plays until the run is over. The number of steps is bounded: a run that does not end is a deadlock.
-    pub(crate) fn to_the_end(&mut self) {
-        for _ in 0..20_000 {
-            if self.ended.is_some() || self.board.verified.is_some() {
-                return;
-            }
-            self.now += 50;
-            if self.chance(self.dice.kills) {
-                let who = usize::try_from(self.roll(4)).unwrap();
-                self.lives[who] += 1;
-                self.kills += 1;
-                self.drivers[who].1 = Driver::new(ROLES[who], tools());
-            }
-            let who = usize::try_from(self.roll(4)).unwrap();
-            match self.coming.pop_front() {
-                Some((to, life, input)) if self.lives[to] == life => self.step(to, input),
-                _ => self.step(who, Input::Look),
-            }
-        }
-        panic!(
-            "the run does not end: {:#?}",
-            self.board.entries.iter().map(|e| (e.kind, &e.payload)).collect::<Vec<_>>()
-        );
-    }
-
-    fn step(&mut self, who: usize, input: Input) {
-        let board = Arc::clone(&self.board);
-        let counter = std::cell::Cell::new(u128::from(self.roll(u64::MAX)));
-        let fresh = || {
-            counter.set(counter.get() + 1);
-            InvocationId::from_bits(counter.get() | (1 << 80)).to_string()
-        };
-        let actions = self.drivers[who].1.step(input, &board, self.now, &fresh);
-        let life = self.lives[who];
-        for action in actions {
-            if let Some(input) = self.carry_out(who, action) {
-                self.coming.push_back((who, life, input));
-            }
-        }
-    }
-
-    fn carry_out(&mut self, who: usize, action: Action) -> Option<Input> {
-        Some(match action {
-            Action::Ask(key, question) => {
-                let answer = if self.chance(self.dice.model_fails) {
-                    Err("the endpoint is away".to_owned())
-                } else {
-                    Ok(self.answer(&question))
-                };
-                Input::Answered(key, answer)
-            }
-            Action::Pause(key, pause) => {
-                self.now += u64::try_from(pause.as_millis()).unwrap();
-                Input::Paused(key)
-            }
-            Action::Place(key) => Input::Placed(key, Ok(("01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned(), 7))),
-            Action::Run { key, execution, .. } => {
-                *self.ran.entry(execution).or_default() += 1;
-                let (status, output) = if self.chance(self.dice.tool_fails) {
-                    (ToolStatus::OutcomeUnknown, json!({ "error": "it broke" }))
-                } else {
-                    (ToolStatus::Success, json!({ "content": "what was found" }))
-                };
-                Input::Ran(key, ToolOutcome { status, output: Json(output), cut_bytes: 0 })
-            }
-            Action::Verify(key) => {
-                let report = Report {
-                    status: "pass".to_owned(),
-                    id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned(),
-                    json: "{}".to_owned(),
-                    text: "all is well".to_owned(),
-                };
-                Input::Verified(key, Ok(report))
-            }
-            Action::Keep(_) | Action::Drop(_) => return None,
-            Action::Submit { key, drafts, seen } => {
-                let result = if seen != self.board.count {
-                    Err(NotAppended::Behind)
-                } else {
-                    let result = self.book.append_at(ROLES[who], &drafts, self.now);
-                    self.refold();
-                    match result {
-                        Ok(_) => Ok(()),
-                        Err((_, BookError::Refused(why))) => Err(NotAppended::Refused(why)),
-                        Err((_, BookError::Failed(why))) => panic!("{why}"),
-                    }
-                };
-                Input::Submitted(key, result)
-            }
-            Action::Fail { reason, refused } => {
-                self.ended = Some((reason, refused));
-                return None;
-            }
-        })
-    }
-
-    fn answer(&mut self, question: &Question) -> ModelAnswer {
+    pub(crate) fn answer(&mut self, question: &Question) -> ModelAnswer {
         if self.chance(self.dice.bad_answer) {
             let offered = question.tools[0].name.clone();
             return match self.roll(3) {
@@ -297,6 +171,147 @@ impl Play {
             said(None, &[(CLAIM, json!({ "claims": [one] }))])
         }
     }
+}
+
+impl Play {
+    pub(crate) fn new(task: &Task, dice: Dice) -> Self {
+        let shelf = Arc::new(Mutex::new(Shelf::default()));
+        let mut book = MemoryBook::open(&shelf);
+        let draft = Draft::new(EventType::SessionInitialized, task.payload("assistant"));
+        book.append_at(Role::Planner, &[draft], BEGAN).map_err(|(_, error)| error).unwrap();
+        let mut play = Self {
+            mind: Mind::new(dice),
+            shelf,
+            book,
+            board: Arc::default(),
+            drivers: ROLES.iter().map(|role| (*role, Driver::new(*role, tools()))).collect(),
+            coming: VecDeque::new(),
+            lives: vec![0; 4],
+            now: BEGAN,
+            ended: None,
+            ran: BTreeMap::new(),
+            kills: 0,
+        };
+        play.refold();
+        play
+    }
+
+    fn chance_of(&mut self, of: fn(&Dice) -> u64) -> bool {
+        let per_cent = of(&self.mind.dice);
+        self.mind.chance(per_cent)
+    }
+
+    fn refold(&mut self) {
+        let mut board = Board::default();
+        let shelf = self.shelf.lock().unwrap();
+        for event in &shelf.events {
+            if is_read(event.event_type()) {
+                for artefact in event.artifacts() {
+                    let text = String::from_utf8(shelf.blobs[&artefact.artifact_hash].clone()).unwrap();
+                    board.texts.insert(artefact.artifact_hash.to_string(), text.into());
+                }
+            }
+            board.apply(Arc::new(entry(event)));
+        }
+        drop(shelf);
+        self.board = Arc::new(board);
+    }
+
+    /// Plays until the run is over. The number of steps is bounded: a run that does not end is a deadlock.
+    pub(crate) fn play_on(&mut self) {
+        for _ in 0..20_000 {
+            if self.ended.is_some() || self.board.verified.is_some() {
+                return;
+            }
+            self.now += 50;
+            if self.chance_of(|dice| dice.kills) {
+                let who = usize::try_from(self.mind.roll(4)).unwrap();
+                self.lives[who] += 1;
+                self.kills += 1;
+                self.drivers[who].1 = Driver::new(ROLES[who], tools());
+            }
+            let who = usize::try_from(self.mind.roll(4)).unwrap();
+            match self.coming.pop_front() {
+                Some((to, life, input)) if self.lives[to] == life => self.step(to, input),
+                _ => self.step(who, Input::Look),
+            }
+        }
+        panic!(
+            "the run does not end: {:#?}",
+            self.board.entries.iter().map(|e| (e.kind, &e.payload)).collect::<Vec<_>>()
+        );
+    }
+
+    fn step(&mut self, who: usize, input: Input) {
+        let board = Arc::clone(&self.board);
+        let counter = std::cell::Cell::new(u128::from(self.mind.roll(u64::MAX)));
+        let fresh = || {
+            counter.set(counter.get() + 1);
+            InvocationId::from_bits(counter.get() | (1 << 80)).to_string()
+        };
+        let actions = self.drivers[who].1.step(input, &board, self.now, &fresh);
+        let life = self.lives[who];
+        for action in actions {
+            if let Some(input) = self.carry_out(who, action) {
+                self.coming.push_back((who, life, input));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, who: usize, action: Action) -> Option<Input> {
+        Some(match action {
+            Action::Ask(key, question) => {
+                let answer = if self.chance_of(|dice| dice.model_fails) {
+                    Err("the endpoint is away".to_owned())
+                } else {
+                    Ok(self.mind.answer(&question))
+                };
+                Input::Answered(key, answer)
+            }
+            Action::Pause(key, pause) => {
+                self.now += u64::try_from(pause.as_millis()).unwrap();
+                Input::Paused(key)
+            }
+            Action::Place(key) => Input::Placed(key, Ok(("01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned(), 7))),
+            Action::Run { key, execution, .. } => {
+                *self.ran.entry(execution).or_default() += 1;
+                let (status, output) = if self.chance_of(|dice| dice.tool_fails) {
+                    (ToolStatus::OutcomeUnknown, json!({ "error": "it broke" }))
+                } else {
+                    (ToolStatus::Success, json!({ "content": "what was found" }))
+                };
+                Input::Ran(key, ToolOutcome { status, output: Json(output), cut_bytes: 0 })
+            }
+            Action::Verify(key) => {
+                let report = Report {
+                    status: "pass".to_owned(),
+                    id: "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned(),
+                    json: "{}".to_owned(),
+                    text: "all is well".to_owned(),
+                };
+                Input::Verified(key, Ok(report))
+            }
+            Action::Keep(_) | Action::Drop(_) => return None,
+            Action::Submit { key, drafts, seen } => {
+                let result = if seen != self.board.count {
+                    Err(NotAppended::Behind)
+                } else {
+                    let result = self.book.append_at(ROLES[who], &drafts, self.now);
+                    self.refold();
+                    match result {
+                        Ok(_) => Ok(()),
+                        Err((_, BookError::Refused(why))) => Err(NotAppended::Refused(why)),
+                        Err((_, BookError::Failed(why))) => panic!("{why}"),
+                    }
+                };
+                Input::Submitted(key, result)
+            }
+            Action::Fail { reason, refused } => {
+                self.ended = Some((reason, refused));
+                return None;
+            }
+        })
+    }
 
     /// The kinds of the trace's events, in order.
     pub(crate) fn kinds(&self) -> Vec<EventType> {
@@ -359,7 +374,7 @@ proptest! {
         tool_calls in 1u32..8,
     ) {
         let mut play = Play::new(&task(profile, sensitivity, tool_calls), dice);
-        play.to_the_end();
+        play.play_on();
         let shelf = play.shelf.lock().unwrap();
         let steps = shelf.events.iter().map(|event| Step::of(event).unwrap());
         let trace = Trace::replay(Policy::protocol(PolicyProfile::Default), steps).unwrap();

@@ -23,6 +23,8 @@ pub(crate) struct Shelf {
     pub(crate) events: Vec<Event>,
     pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
     pub(crate) ended: Option<(Ending, String)>,
+    /// Whether a book is open: there is one writer, as in the store.
+    pub(crate) held: bool,
 }
 
 /// A book in memory. Its clock is the number of its events, so a run looks the same every time.
@@ -38,6 +40,7 @@ pub(crate) const BEGAN: u64 = 1_800_000_000_000;
 
 impl MemoryBook {
     pub(crate) fn open(shelf: &Arc<Mutex<Shelf>>) -> Self {
+        shelf.lock().unwrap().held = true;
         let mut trace = Trace::new(Policy::protocol(PolicyProfile::Default));
         for event in &shelf.lock().unwrap().events {
             trace.apply(&Step::of(event).unwrap()).unwrap();
@@ -106,6 +109,12 @@ impl MemoryBook {
             }
         }
         Ok(done)
+    }
+}
+
+impl Drop for MemoryBook {
+    fn drop(&mut self) {
+        self.shelf.lock().unwrap().held = false;
     }
 }
 

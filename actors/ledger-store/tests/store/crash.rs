@@ -119,6 +119,9 @@ fn a_torn_end_is_set_aside_and_never_lost() {
         drop(resumed.writer);
         assert_eq!(std::fs::read(&ledger).unwrap(), sound);
     }
+    // An event that only misses its line end was not acknowledged, but can be read.
+    std::fs::write(&ledger, &sound[..sound.len() - 1]).unwrap();
+    assert_eq!(cast.home.events(trace).unwrap().len(), 7);
     // Bytes that are no text at all, as a disk may leave them.
     std::fs::write(&ledger, [&sound[..], &[0u8; 5000]].concat()).unwrap();
     assert_eq!(cast.home.resume(trace).unwrap().torn.unwrap().bytes, 5000);
@@ -183,6 +186,13 @@ fn a_last_event_with_a_forged_signature_is_not_gone_on_with() {
     let error = cast.home.resume(trace).unwrap_err();
     assert!(matches!(&error, StoreError::Damaged { line: 8, .. }), "{error}");
     assert_eq!(strictly(folder.path(), trace).verification_status, Verdict::Fail);
+
+    let evidence = std::fs::read(&ledger).unwrap();
+    let meta = cast.home.condemn(trace, &error.to_string()).unwrap();
+    assert_eq!(meta.status, choir_ledger::meta::TraceStatus::Tampered);
+    assert!(matches!(cast.home.resume(trace), Err(StoreError::Ended(_))));
+    assert_eq!(cast.home.open_traces().unwrap(), []);
+    assert_eq!(std::fs::read(&ledger).unwrap(), evidence, "the evidence stays as it is");
 }
 
 fn claim_of(payload: &Value<'_>) -> ClaimId {

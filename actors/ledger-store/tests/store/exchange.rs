@@ -30,6 +30,11 @@ fn an_exported_trace_is_a_home_and_is_imported_elsewhere() {
     assert_eq!(there.home.check_registry(), vec![]);
     assert_eq!(there.home.summary(trace).meta, cast.home.summary(trace).meta);
     assert!(matches!(there.home.import(&out, &ImportOptions::default()), Err(StoreError::Exists(_))));
+    // A home that had no agents of its own before gets its own keys, whatever keys came along.
+    let late = Home::create(&folder.path().join("late")).unwrap();
+    late.import(&out, &ImportOptions::default()).unwrap();
+    let late = Cast::of(late);
+    assert_sound(late.home.root(), late.run(1));
     // What was written elsewhere is verified, not gone on with; and can be published and exported again.
     there.home.publish(trace).unwrap();
     there.home.export(trace, &folder.path().join("again")).unwrap();

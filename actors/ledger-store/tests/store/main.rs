@@ -5,6 +5,7 @@
 mod crash;
 mod disk;
 mod exchange;
+mod hostile;
 mod keys;
 mod kit;
 mod life;

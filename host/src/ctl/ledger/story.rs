@@ -81,6 +81,10 @@ pub(super) fn said(kind: &str, payload: &Value) -> String {
     format!("{cut}…")
 }
 
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A claim at the end of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct ClaimView {
@@ -178,12 +182,12 @@ impl Summary {
         let verdict = self.verdict.as_deref().map(|v| format!(", verification: {v}")).unwrap_or_default();
         let _ = writeln!(
             text,
-            "\n{}{verdict}; {} events, {} tool calls, {} claims, {} challenges",
+            "\n{}{verdict}; {}, {}, {}, {}",
             self.status,
-            self.events,
-            self.tool_calls,
-            self.claims.len(),
-            self.challenges
+            count(self.events, "event"),
+            count(self.tool_calls, "tool call"),
+            count(self.claims.len(), "claim"),
+            count(self.challenges, "challenge")
         );
         if self.status != "completed" {
             let _ = writeln!(text, "reason: {}", plain(&self.reason));

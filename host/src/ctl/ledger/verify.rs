@@ -187,7 +187,10 @@ pub(super) fn run(asked: &Asked, state: &StateDir, printer: &Printer) -> Outcome
         });
     let human = |verified: &[Verified]| {
         let mut text = String::new();
-        for one in verified {
+        for (at, one) in verified.iter().enumerate() {
+            if at > 0 {
+                text.push('\n');
+            }
             text.push_str(&plain(&one.report.to_text()));
             if let Some(publication) = &one.publication {
                 let _ = writeln!(text, "publication: {}", plain(&publication.says));

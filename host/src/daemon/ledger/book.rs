@@ -167,9 +167,15 @@ pub(super) fn ended(home: &Home, trace: TraceId) -> Option<RunEnd> {
 }
 
 fn told(error: StoreError) -> BookError {
-    match error {
-        StoreError::Refused(refused) => BookError::Refused(refused.to_string()),
-        error => BookError::Failed(error.to_string()),
+    match &error {
+        // What is wrong with the event itself: trying again would not help.
+        StoreError::Refused(_)
+        | StoreError::TooLarge { .. }
+        | StoreError::Build(_)
+        | StoreError::NotParticipant { .. }
+        | StoreError::Key { .. }
+        | StoreError::Artifact { .. } => BookError::Refused(error.to_string()),
+        _ => BookError::Failed(error.to_string()),
     }
 }
 

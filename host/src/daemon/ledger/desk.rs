@@ -190,7 +190,12 @@ impl Desk {
                 Some(run) => Ok(self.line(trace, run)),
                 None => Err(LedgerRefused::NoRun(trace.to_string())),
             },
-            Err(why) => Err(LedgerRefused::Unavailable(why)),
+            Err(why) => {
+                if let Err(error) = self.give_up(trace, &why).await {
+                    tracing::warn!(%trace, error, "a run that did not begin could not be ended");
+                }
+                Err(LedgerRefused::Unavailable(why))
+            }
         })
     }
 

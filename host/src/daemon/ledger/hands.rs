@@ -111,6 +111,7 @@ async fn run(host: &Host, job: JobName, call: &HandsCall) -> Result<ToolOutcome,
     let mut search = Search { host, session, at: *after, invocation: call.invocation };
     let mut changes: Option<Changes> = None;
     let mut reached = Instant::now();
+    let mut ask_at = Instant::now();
     loop {
         // The subscription comes before the look, so that nothing falls between them.
         if changes.is_none() {
@@ -119,8 +120,15 @@ async fn run(host: &Host, job: JobName, call: &HandsCall) -> Result<ToolOutcome,
         if let Some(outcome) = search.look().await {
             return Ok(outcome);
         }
+        if Instant::now() < ask_at {
+            wait_for_news(&mut changes, session, ask_at).await;
+            continue;
+        }
         match ask(host, &job, call, session).await {
-            Asked::Recorded => reached = Instant::now(),
+            Asked::Recorded => {
+                reached = Instant::now();
+                ask_at = reached + ASK_AGAIN;
+            }
             Asked::OtherSession => {
                 // What the session left is in its log, all of it: nothing of it can follow.
                 return match search.look().await {
@@ -135,16 +143,14 @@ async fn run(host: &Host, job: JobName, call: &HandsCall) -> Result<ToolOutcome,
             Asked::NotNow(why) => {
                 tracing::debug!(agent = %call.agent, why, "a call could not be asked for yet");
                 tokio::time::sleep(PAUSE).await;
-                continue;
             }
         }
-        wait_for_news(&mut changes, session).await;
     }
 }
 
 /// Waits for events of the session to become durable, or for the time to ask again.
-async fn wait_for_news(changes: &mut Option<Changes>, session: SessionId) {
-    let Some(stream) = changes else { return tokio::time::sleep(ASK_AGAIN).await };
+async fn wait_for_news(changes: &mut Option<Changes>, session: SessionId, until: Instant) {
+    let Some(stream) = changes else { return tokio::time::sleep_until(until).await };
     let news = async {
         loop {
             match stream.next().await {
@@ -158,7 +164,7 @@ async fn wait_for_news(changes: &mut Option<Changes>, session: SessionId) {
             }
         }
     };
-    if tokio::time::timeout(ASK_AGAIN, news).await == Ok(false) {
+    if tokio::time::timeout_at(until, news).await == Ok(false) {
         *changes = None;
     }
 }
