@@ -6,13 +6,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use choir_messages::chap::Notice;
 use choir_messages::mail::{Mail, NoticePage, Unanswered};
 use choir_messages::reply::ReplyTo;
+use choir_messages::time::Timestamp;
 use choir_persistence::StoreError;
 use choir_persistence::chap::ChapStore;
 use choir_supervisors::{Actor, ChildSpec, Context, Failure, MailboxSpec, Slot, WhenFull};
 use serde_json::Value;
 
 use crate::gauge::Held;
-use crate::limits::{INBOX_PAGE, INBOX_READS, WAITERS, WAITERS_EACH, WAITERS_SWEEP, WRITES_MAILBOX};
+use crate::limits::{
+    INBOX_PAGE, INBOX_READS, NOTICES_KEPT, NOTICES_KEPT_FOR, PRUNE_EVERY, READERS, WAITERS, WAITERS_EACH,
+    WAITERS_SWEEP, WRITES_MAILBOX,
+};
+use crate::settings::Clock;
 
 /// What the inboxes are told.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(crate) enum InboxMsg {
     },
     /// What the store has for the asker of this number.
     Found(u64, Result<Vec<Notice>, StoreError>),
+    /// What came of removing notices that were read long ago.
+    Pruned(Result<u64, StoreError>),
     /// Time to look for askers that gave up.
     Sweep,
 }
@@ -38,6 +45,7 @@ impl Mail for InboxMsg {
             Self::Ask(_) => "ask",
             Self::Told { .. } => "told",
             Self::Found(..) => "found",
+            Self::Pruned(_) => "pruned",
             Self::Sweep => "sweep",
         }
     }
@@ -131,6 +139,31 @@ pub(crate) struct Inboxes {
     unread: VecDeque<u64>,
     reading: usize,
     numbers: u64,
+    /// How far participants have read.
+    readers: HashMap<Place, Reader>,
+    clock: Clock,
+}
+
+/// How far a participant has read.
+#[derive(Default)]
+struct Reader {
+    /// The last notice given out.
+    given: u64,
+    /// Up to where old ones were looked for.
+    pruned: u64,
+}
+
+impl Reader {
+    /// The asker has everything up to `after`; says up to where to look for old ones, if that is worth while. A number
+    /// that was never given out is nobody's acknowledgement.
+    fn acknowledges(&mut self, after: u64) -> Option<u64> {
+        let read = after.min(self.given);
+        let due = read >= self.pruned.saturating_add(PRUNE_EVERY);
+        due.then(|| {
+            self.pruned = read;
+            read
+        })
+    }
 }
 
 struct Waiting {
@@ -148,9 +181,9 @@ enum State {
     Idle,
 }
 
-pub(crate) fn child(slot: Slot<InboxMsg>, store: ChapStore) -> ChildSpec {
+pub(crate) fn child(slot: Slot<InboxMsg>, store: ChapStore, clock: Clock) -> ChildSpec {
     ChildSpec::worker(slot, move |_| {
-        let store = store.clone();
+        let (store, clock) = (store.clone(), clock.clone());
         async move {
             Ok(Inboxes {
                 store,
@@ -159,6 +192,8 @@ pub(crate) fn child(slot: Slot<InboxMsg>, store: ChapStore) -> ChildSpec {
                 unread: VecDeque::new(),
                 reading: 0,
                 numbers: 0,
+                readers: HashMap::new(),
+                clock,
             })
         }
     })
@@ -228,6 +263,9 @@ impl Inboxes {
             }
             Ok(notices) => {
                 if let Some(ask) = self.remove(number) {
+                    if let Some(last) = notices.last() {
+                        self.reader(ask.place()).given = last.number;
+                    }
                     ask.answer(notices);
                 }
             }
@@ -237,6 +275,29 @@ impl Inboxes {
                 }
             }
         }
+    }
+
+    fn reader(&mut self, place: Place) -> &mut Reader {
+        if self.readers.len() >= READERS && !self.readers.contains_key(&place) {
+            self.readers.clear();
+        }
+        self.readers.entry(place).or_default()
+    }
+
+    /// Whoever asks for what comes after a notice has that and those before it.
+    fn prune(&mut self, ask: &Ask, cx: &mut Context<InboxMsg>) -> Result<(), Failure> {
+        let (workspace, participant) = ask.place();
+        let Some(reader) = self.readers.get_mut(&(workspace.clone(), participant.clone())) else {
+            return Ok(());
+        };
+        let Some(read) = reader.acknowledges(ask.after) else { return Ok(()) };
+        let kept_for = u64::try_from(NOTICES_KEPT_FOR.as_millis()).unwrap_or(u64::MAX);
+        let oldest = Timestamp::from_millis((self.clock)().millis().saturating_sub(kept_for));
+        let store = self.store.clone();
+        let work =
+            async move { store.prune_notices(&workspace, &participant, read, NOTICES_KEPT, oldest).await };
+        cx.pipe_to_self(work, InboxMsg::Pruned)?;
+        Ok(())
     }
 
     fn sweep(&mut self) {
@@ -275,11 +336,14 @@ impl Actor for Inboxes {
         match msg {
             InboxMsg::Ask(mut ask) => {
                 ask.let_go();
+                self.prune(&ask, cx)?;
                 self.take_in(ask);
             }
             InboxMsg::Told { workspace, participants } => self.told(workspace, participants),
             InboxMsg::Found(number, found) => self.found(number, found),
             InboxMsg::Sweep => self.sweep(),
+            InboxMsg::Pruned(Ok(pruned)) => tracing::debug!(pruned, "old notices are gone"),
+            InboxMsg::Pruned(Err(error)) => tracing::warn!(%error, "old notices could not be removed"),
         }
         self.read_on(cx)
     }

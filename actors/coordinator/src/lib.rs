@@ -86,7 +86,7 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
         .child(dispatcher::child(dispatcher_slot, deps))
         .child(workspaces_spec);
     let tree = SupervisorSpec::new("coordinator", Strategy::OneForOne)
-        .child(inboxes::child(inboxes_slot, store.clone()))
+        .child(inboxes::child(inboxes_slot, store.clone(), Arc::clone(&hooks.clock)))
         .child(pen::child(pen_slot, store.clone(), inboxes, timers))
         .child(timers::child(timers_slot, store.clone(), hooks.clock, dispatcher.clone()))
         .child(catalogue::child(catalogue_slot, store))

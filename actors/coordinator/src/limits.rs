@@ -93,6 +93,19 @@ pub const INBOX_READS: usize = 64;
 /// Notices of one page, whatever is asked for.
 pub const INBOX_PAGE: usize = 1000;
 
+/// Notices kept for a participant that has read them: another of its devices may be behind.
+pub const NOTICES_KEPT: usize = 1_000;
+
+/// Oldest notice kept for a participant that has read it: a device that was off for longer reads the log instead.
+pub const NOTICES_KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How many notices further a participant must have read before its old ones are looked for again: a look costs a
+/// statement.
+pub const PRUNE_EVERY: u64 = 256;
+
+/// Participants whose reading is followed. Past this all are forgotten, which only delays a look.
+pub const READERS: usize = 16 * 1024;
+
 /// Operators waiting for a listing: they are few, and ask again.
 pub const CATALOGUE_MAILBOX: usize = 32;
 

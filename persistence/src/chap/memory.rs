@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use choir_messages::chap::{
-    Change, Entry, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened,
+    Change, Entry, EntryPage, EntryQuery, ErasedRecord, Erasure, Notice, Object, ObjectKey, ObjectKind,
+    Opened,
 };
 use choir_messages::time::Timestamp;
 
@@ -144,7 +145,11 @@ impl Memory {
         for removed in &change.removes {
             w.forget(&place(removed), &key, due);
         }
+        let mut erasures = Vec::new();
         for object in change.puts {
+            if object.key.kind == ObjectKind::Erasure {
+                erasures.extend(erasure(&object));
+            }
             let place = place(&object.key);
             w.forget(&place, &key, due);
             if object.open {
@@ -160,6 +165,12 @@ impl Memory {
                 w.places.entry(facet).or_default().push(entry.seq);
             }
             w.entries.push(entry);
+        }
+        // Of entries of this very change as well.
+        for (seq, by_seq) in erasures {
+            if let Some(entry) = usize::try_from(seq).ok().and_then(|seq| w.entries.get_mut(seq)) {
+                entry.record = ErasedRecord::of(&entry.record, by_seq).to_string();
+            }
         }
         for notice in change.notices {
             w.notices.entry(notice.to.clone()).or_default().push(notice);
@@ -213,6 +224,30 @@ impl Memory {
             alone || bytes <= CHAP_PAGE_BYTES
         });
         Ok(page.cloned().collect())
+    }
+
+    pub(crate) fn prune_notices(
+        &self,
+        workspace: &str,
+        participant: &str,
+        up_to: u64,
+        keep: usize,
+        older_than: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut state = self.state()?;
+        let all =
+            state.workspaces.get_mut(&*names::key(workspace)).and_then(|w| w.notices.get_mut(participant));
+        let Some(all) = all else { return Ok(0) };
+        let before = all.len();
+        let read = all.partition_point(|notice| notice.number <= up_to);
+        let kept_from = read.saturating_sub(keep);
+        let oldest = older_than.to_string();
+        let mut place = 0;
+        all.retain(|notice| {
+            place += 1;
+            place > read || (place > kept_from && given_out(&notice.body).is_none_or(|at| at >= oldest))
+        });
+        Ok(u64::try_from(before - all.len()).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn due(
@@ -316,6 +351,18 @@ impl Workspace {
             None => Box::new((from..to).filter_map(at)),
         }
     }
+}
+
+/// The entry that an object orders erased, and the redaction's own.
+fn erasure(object: &Object) -> Option<(u64, u64)> {
+    let erasure: Erasure = serde_json::from_str(&object.body).ok()?;
+    Some((object.key.id.parse().ok()?, erasure.by_seq))
+}
+
+/// When a notice was given out, as its text says.
+fn given_out(body: &str) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_str(body).ok()?;
+    body.pointer("/params/ts")?.as_str().map(str::to_owned)
 }
 
 fn place(key: &ObjectKey) -> (ObjectKind, String) {

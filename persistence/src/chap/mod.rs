@@ -172,6 +172,24 @@ impl ChapStore {
         }
     }
 
+    /// Removes notices of a participant that are not wanted again: of those up to `up_to`, all but the newest `keep`, and
+    /// all that were given out before `older_than`. Gives how many went.
+    pub async fn prune_notices(
+        &self,
+        workspace: &str,
+        participant: &str,
+        up_to: u64,
+        keep: usize,
+        older_than: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match &self.0 {
+            Variant::Memory(memory) => memory.prune_notices(workspace, participant, up_to, keep, older_than),
+            Variant::Postgres(postgres) => {
+                postgres.prune_notices(workspace, participant, up_to, keep, older_than).await
+            }
+        }
+    }
+
     /// Objects of all workspaces but those of `except` that are due at `until` or before, earliest first; at most `limit`,
     /// itself at most [`CHAP_PAGE`](crate::limits::CHAP_PAGE).
     pub async fn due(

@@ -265,6 +265,35 @@ impl Postgres {
             .collect()
     }
 
+    pub(crate) async fn prune_notices(
+        &self,
+        workspace: &str,
+        participant: &str,
+        up_to: u64,
+        keep: usize,
+        older_than: Timestamp,
+    ) -> Result<u64, StoreError> {
+        // Times in notices are the Coordinator's own, in one form, so their order is that of their texts. The server
+        // cannot take texts with an escaped U+0000 apart as JSON; no quote within a string stands unescaped.
+        let pruned = sqlx::query(
+            r#"DELETE FROM choir_control.chap_notices n USING choir_control.chap_workspaces w
+             WHERE w.name = $1 AND n.ws = w.ws AND n.recipient = $2 AND n.number <= $3
+                 AND (n.number <= COALESCE(
+                         (SELECT k.number FROM choir_control.chap_notices k
+                          WHERE k.ws = w.ws AND k.recipient = $2 AND k.number <= $3
+                          ORDER BY k.number DESC OFFSET $4 LIMIT 1), 0)
+                     OR substring(n.body FROM '"ts":"([0-9TZ:.-]{24})"') < $5)"#,
+        )
+        .bind(names::key(workspace))
+        .bind(names::key(participant))
+        .bind(convert::bound(up_to))
+        .bind(rows_wanted(keep))
+        .bind(older_than.to_string())
+        .execute(self.pool())
+        .await?;
+        Ok(pruned.rows_affected())
+    }
+
     pub(crate) async fn due(
         &self,
         until: Timestamp,

@@ -43,6 +43,8 @@ on_both_stores! {
     every_filter_followed_page_by_page_finds_exactly_its_entries
     a_page_is_bounded_in_rows_and_bytes_but_a_large_entry_comes_alone
     notices_are_each_participants_own_and_in_order
+    read_notices_are_pruned_by_count_and_age_and_unread_ones_never
+    a_redaction_overwrites_the_record_in_the_commit_that_stores_it
     ten_thousand_workspaces_are_listed_and_opened_one_by_one
     a_closed_store_says_so
 }
@@ -380,6 +382,34 @@ async fn a_page_is_bounded_in_rows_and_bytes_but_a_large_entry_comes_alone(store
     }
     assert_eq!(pages, [1, 3, 2]);
 }
+
+async fn read_notices_are_pruned_by_count_and_age_and_unread_ones_never(store: ChapStore) {
+    let at = |number: u64| Timestamp::from_millis(1_700_000_000_000 + number * 1000);
+    let notice = |number: u64| Notice {
+        number,
+        to: if number.is_multiple_of(10) { "b" } else { "a" }.to_owned(),
+        body: format!("{{\"params\":{{\"ts\":\"{}\",\"text\":\"\\u0000\"}}}}", at(number)),
+    };
+    store.commit(vec![Change { notices: (1..=40).map(notice).collect(), ..change("w", 0) }]).await.unwrap();
+    let left = async |who: &str| -> Vec<u64> {
+        store.notices("w", who, 0, 100).await.unwrap().iter().map(|notice| notice.number).collect()
+    };
+    let all = left("a").await;
+    assert_eq!(store.prune_notices("w", "a", 20, 100, at(0)).await.unwrap(), 0, "few and young");
+    assert_eq!(store.prune_notices("v", "a", 20, 0, at(99)).await.unwrap(), 0);
+    assert_eq!(left("a").await, all);
+    // Of 18 read ones the newest five stay.
+    assert_eq!(store.prune_notices("w", "a", 20, 5, at(0)).await.unwrap(), 13);
+    assert_eq!(left("a").await[..6], [15, 16, 17, 18, 19, 21]);
+    // And of these only the young ones; what is unread stays however old it is.
+    assert_eq!(store.prune_notices("w", "a", 20, 5, at(17)).await.unwrap(), 2);
+    assert_eq!(left("a").await[..4], [17, 18, 19, 21]);
+    assert_eq!(store.prune_notices("w", "a", 20, 0, at(99)).await.unwrap(), 3);
+    assert_eq!(left("a").await.first(), Some(&21));
+    assert_eq!(left("b").await, [10, 20, 30, 40], "another's are another's");
+}
+
+use crate::chap_erasure::a_redaction_overwrites_the_record_in_the_commit_that_stores_it;
 
 async fn notices_are_each_participants_own_and_in_order(store: ChapStore) {
     let notice = |number: u64| Notice {

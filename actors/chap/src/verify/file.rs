@@ -214,6 +214,27 @@ impl LogEntry {
     }
 }
 
+/// A line that was read, and what the chain covers of it: the part of verifying a line that needs no other line.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) line: Result<Line, NotALog>,
+    /// The record of an entry that has one.
+    pub(super) record: Option<String>,
+}
+
+impl Prepared {
+    /// Reads a line, without its line break; `number` counts from 1.
+    #[must_use]
+    pub fn of(text: &str, number: u64) -> Self {
+        let line = read_line(text, number);
+        let record = match &line {
+            Ok(Line::Entry(entry)) if !entry.malformed && entry.redacted_by.is_none() => entry.record(),
+            _ => None,
+        };
+        Self { line, record }
+    }
+}
+
 /// Reads one line; `number` counts from 1.
 pub fn read_line(text: &str, number: u64) -> Result<Line, NotALog> {
     if text.len() > LINE_BYTES {

@@ -21,8 +21,8 @@ mod file;
 mod outcome;
 
 pub use file::{
-    FORMAT, Header, LINE_BYTES, Line, LogEntry, NotALog, TaskFacts, Trailer, header_line, read_line,
-    task_line, trailer_line,
+    FORMAT, Header, LINE_BYTES, Line, LogEntry, NotALog, Prepared, TaskFacts, Trailer, header_line,
+    read_line, task_line, trailer_line,
 };
 pub use outcome::{
     ChainReport, CheckpointReport, Fault, ReceiptReport, Report, SavedReport, SignatureReport, Verdict,
@@ -111,11 +111,17 @@ impl<'h> Verifier<'h> {
 
     /// Takes the next line, without its line break.
     pub fn line(&mut self, text: &str) -> Result<(), NotALog> {
+        self.prepared(Prepared::of(text, self.lines.saturating_add(1)))
+    }
+
+    /// Takes the next line, which was read already: a thread that reads can be ahead of this one.
+    pub fn prepared(&mut self, line: Prepared) -> Result<(), NotALog> {
         self.lines += 1;
         if self.trailer.is_some() {
             return Err(NotALog::AfterTrailer(self.lines));
         }
-        match (read_line(text, self.lines)?, self.lines) {
+        let Prepared { line, record } = line;
+        match (line?, self.lines) {
             (Line::Header(header), 1) => {
                 self.next_seq = header.first_seq;
                 self.report.workspace.clone_from(&header.workspace);
@@ -126,7 +132,7 @@ impl<'h> Verifier<'h> {
             }
             (_, 1) => return Err(NotALog::Header),
             (Line::Header(_), number) => return Err(NotALog::Line(number)),
-            (Line::Entry(entry), _) => self.entry(&entry),
+            (Line::Entry(entry), _) => self.entry(&entry, record),
             (Line::Task(_), _) => self.tasks += 1,
             (Line::Trailer(trailer), _) => self.trailer = Some(trailer),
         }
@@ -140,7 +146,7 @@ impl<'h> Verifier<'h> {
         }
     }
 
-    fn entry(&mut self, entry: &LogEntry) {
+    fn entry(&mut self, entry: &LogEntry, record: Option<String>) {
         let seq = entry.seq;
         if seq != self.next_seq {
             self.fault(Some(seq), format!("entry {} is expected here", self.next_seq));
@@ -157,7 +163,6 @@ impl<'h> Verifier<'h> {
             }
         }
         let redacted_by = entry.redacted_by.filter(|_| !entry.malformed);
-        let record = if entry.malformed || redacted_by.is_some() { None } else { entry.record() };
         if let Some(by) = redacted_by {
             self.report.redacted += 1;
             if self.withheld.insert(by, seq).is_some() {
@@ -171,10 +176,12 @@ impl<'h> Verifier<'h> {
             let faults = checkpoints.entry(entry, self.running.as_deref());
             faults.into_iter().for_each(|what| self.fault(Some(seq), what));
         }
-        let digest = record.as_ref().map(|record| Digest::of(record.as_bytes()));
-        let digest = digest.or_else(|| entry.record_digest.filter(|_| redacted_by.is_some()));
-        if let (Some(digest), Some(receipt)) = (digest, &entry.receipt) {
-            self.receipt(seq, &digest, receipt);
+        if let Some(receipt) = &entry.receipt {
+            let digest = record.as_ref().map(|record| Digest::of(record.as_bytes()));
+            let digest = digest.or_else(|| entry.record_digest.filter(|_| redacted_by.is_some()));
+            if let Some(digest) = digest {
+                self.receipt(seq, &digest, receipt);
+            }
         }
         if record.is_none() {
             return;

@@ -6,6 +6,8 @@ use choir_messages::mail::{Caller, Unanswered};
 use choir_persistence::chap::ChapStore;
 use serde_json::{Value, json};
 
+use choir_coordinator::limits::{NOTICES_KEPT, PRUNE_EVERY};
+
 use crate::support::{Client, SOON, run_plain};
 
 async fn review(client: &Client, workspace: &str, from: &str, to: &str) -> Value {
@@ -110,5 +112,42 @@ async fn a_wait_holds_no_workspace_actor_up() {
     assert!(!waiting.is_finished());
     review(&client, "w", "agent:b", "human:a").await;
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().notices.len(), 1);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn notices_that_were_read_are_kept_within_a_bound_and_a_number_nobody_was_given_prunes_nothing() {
+    let store = ChapStore::memory();
+    let running = run_plain(&store).await;
+    let client = &running.client;
+    client.workspace("w", &["core/1.0", "review/1.0"], &["human:a", "agent:b"]).await;
+    let say = async |count: usize| {
+        for n in 0..count {
+            let params = json!({"workspace": "w", "from": "agent:b", "to": "human:a", "text": n.to_string()});
+            client.call("notify.message", params).await.ok();
+        }
+    };
+    let kept = async || store.notices("w", "human:a", 0, 1).await.unwrap()[0].number;
+    say(NOTICES_KEPT + 300).await;
+    client.inbox("w", "human:a", u64::MAX, false).await.unwrap().unwrap();
+    let mut after = 0;
+    loop {
+        let page = client.inbox("w", "human:a", after, false).await.unwrap().unwrap();
+        if page.notices.is_empty() {
+            break;
+        }
+        after = page.next;
+    }
+    assert_eq!(after, NOTICES_KEPT as u64 + 300);
+    // The look for old ones is made beside the answer.
+    let pruned = async {
+        while kept().await == 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, pruned).await.unwrap();
+    // The newest thousand stay, and as many as may be read between two looks.
+    let stay = after - kept().await;
+    assert!((NOTICES_KEPT as u64..NOTICES_KEPT as u64 + PRUNE_EVERY).contains(&stay), "{stay}");
     running.end().await;
 }

@@ -11,6 +11,10 @@ use std::fmt;
 /// beyond is counted.
 pub const MAX_FINDINGS: usize = 1_000;
 
+/// Of these, kept for findings about the trace as a whole. Most of them come last, and must not be lost behind a thousand bad
+/// lines.
+const WHOLE_TRACE: usize = 100;
+
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident: $($variant:ident = $text:literal,)+) => {
         $(#[$doc])*
@@ -218,6 +222,9 @@ impl Failure {
 pub(super) struct Findings {
     pub(super) failures: Vec<Failure>,
     pub(super) warnings: Vec<Warning>,
+    /// Failures kept: of lines, and of the trace as a whole.
+    lines: usize,
+    whole: usize,
     /// Failures and warnings of each check, kept or not.
     failed: [u64; Check::ALL.len()],
     warned: [u64; Check::ALL.len()],
@@ -228,7 +235,13 @@ impl Findings {
         if let Some(count) = self.failed.get_mut(failure.verification_step as usize) {
             *count += 1;
         }
-        if self.failures.len() < MAX_FINDINGS {
+        let whole = failure.line.is_none();
+        let (kept, room) = match whole {
+            true => (&mut self.whole, WHOLE_TRACE),
+            false => (&mut self.lines, MAX_FINDINGS - WHOLE_TRACE),
+        };
+        if *kept < room {
+            *kept += 1;
             self.failures.push(failure);
         }
     }

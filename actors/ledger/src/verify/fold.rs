@@ -17,7 +17,7 @@ use crate::id::TraceId;
 use choir_messages::chain::Digest;
 use std::collections::HashMap;
 
-/// The state between two lines. Grows by 38 bytes or so an event (its id, of which the strict reading needs all), and with
+/// The state between two lines. Grows by about 60 bytes an event (its id, of which the strict reading needs all), and with
 /// what [`Blobs`], [`Claims`] and [`Order`] keep.
 pub(super) struct Fold<'h> {
     context: &'h Context,

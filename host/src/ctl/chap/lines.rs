@@ -8,7 +8,7 @@ use crate::control::{ControlError, ErrorCode};
 
 /// Reads one line after another.
 pub(super) struct Lines {
-    reader: Box<dyn BufRead>,
+    reader: Box<dyn BufRead + Send>,
     limit: usize,
     number: u64,
 }
@@ -16,7 +16,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Lines of this file; `-` for standard input. No line may be longer than `limit` bytes.
     pub(super) fn open(path: &Path, limit: usize) -> Result<Self, ControlError> {
-        let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        let reader: Box<dyn BufRead + Send> = if path.as_os_str() == "-" {
             Box::new(BufReader::new(std::io::stdin()))
         } else {
             let file = File::open(path).map_err(|error| {

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use choir_chap::receipt_check;
-use choir_chap::verify::{self, Report, Verdict};
+use choir_chap::verify::{self, Prepared, Report, Verdict};
 use choir_transparency::LogKey;
 
 use super::super::session_log::{self, SessionVerdict};
@@ -42,14 +42,63 @@ pub(in crate::ctl) fn run(
     if let Some(key) = log_key {
         verifier = verifier.with_checkpoints(key, saved);
     }
-    let mut line = Some(first);
-    while let Some(text) = line {
-        verifier.line(&text).map_err(|error| no_log(file, &error))?;
-        line = lines.next()?;
-    }
+    feed(&mut verifier, first, lines, file)?;
     let report = verifier.finish();
     printer.show(&report, || render(&report));
     Ok(report.verdict != Verdict::Broken)
+}
+
+/// Lines prepared at a time, unless they are long.
+const BATCH_LINES: usize = 256;
+
+/// Bytes of text after which a batch is given on.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Batches that may wait: the thread that reads is no further ahead than this.
+const BATCHES_AHEAD: usize = 4;
+
+/// Gives the verifier every line. Another thread reads and prepares them, so that two cores work: preparing a line takes
+/// about as long as verifying it.
+fn feed(
+    verifier: &mut verify::Verifier<'_>,
+    first: String,
+    mut lines: Lines,
+    file: &Path,
+) -> Result<(), ControlError> {
+    let (send, batches) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            let (mut text, mut number) = (Some(first), 1u64);
+            while text.is_some() {
+                let (mut batch, mut bytes, mut end) = (Vec::new(), 0usize, None);
+                while let Some(line) = text.take() {
+                    bytes = bytes.saturating_add(line.len());
+                    batch.push(Prepared::of(&line, number));
+                    number += 1;
+                    match lines.next() {
+                        Ok(next) => text = next,
+                        Err(error) => end = Some(error),
+                    }
+                    if batch.len() >= BATCH_LINES || bytes >= BATCH_BYTES {
+                        break;
+                    }
+                }
+                // Nobody listens any more once the verifier has given up.
+                if send.send((batch, end)).is_err() {
+                    return;
+                }
+            }
+        });
+        for (batch, end) in batches {
+            for line in batch {
+                verifier.prepared(line).map_err(|error| no_log(file, &error))?;
+            }
+            if let Some(error) = end {
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
 }
 
 fn read_checkpoint(path: &Path) -> Result<String, ControlError> {
