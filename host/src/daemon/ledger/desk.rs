@@ -1,7 +1,7 @@
 //! The ledger's desk: begins runs, takes up those that a crash left open, tells their followers what happens, ends them.
 //! It keeps nothing that the traces do not say, apart from who is waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,33 +52,38 @@ struct Run {
     handle: RunHandle,
     agent: AgentId,
     task_id: String,
-    child: Option<ChildRef>,
+    child: ChildRef,
     followers: Vec<(u64, ReplyTo<Result<LedgerPage, LedgerRefused>>)>,
     aborters: Vec<ReplyTo<Result<LedgerEnd, LedgerRefused>>>,
-    /// Set once its actors are gone.
-    over: Option<LedgerEnd>,
-    since: Timestamp,
 }
 
 pub(super) struct Desk {
     host: Arc<Host>,
-    home: Home,
-    tools: Arc<[ToolInfo]>,
+    /// Opened when it is first needed: whoever has no runs pays nothing for them.
+    home: Option<Home>,
+    /// Likewise.
+    tools: Option<Arc<[ToolInfo]>>,
     job: JobName,
     children: DynamicHandle,
     runs: BTreeMap<TraceId, Run>,
+    /// How the latest runs ended. What they said is in the ledger.
+    ended: VecDeque<(TraceId, LedgerEnd)>,
 }
 
 pub(super) fn child_spec(slot: Slot<LedgerMsg>, host: Arc<Host>, children: DynamicHandle) -> ChildSpec {
     ChildSpec::worker(slot, move |_| {
         let (host, children) = (Arc::clone(&host), children.clone());
         async move {
-            let place = host.state.ledger();
-            let home = blocking(move || Home::create(&place).map_err(|error| error.to_string())).await?;
-            let home = home.map_err(Failure::new)?;
-            let tools = super::tools::known(&host.state).map_err(Failure::new)?;
             let job = super::JOB.parse().map_err(|_| Failure::new("the ledger's lane has no name"))?;
-            Ok(Desk { host, home, tools, job, children, runs: BTreeMap::new() })
+            Ok(Desk {
+                host,
+                home: None,
+                tools: None,
+                job,
+                children,
+                runs: BTreeMap::new(),
+                ended: VecDeque::new(),
+            })
         }
     })
 }
@@ -96,7 +101,10 @@ impl Actor for Desk {
             let name = node.path.rsplit('/').next().unwrap_or_default().to_owned();
             let _ = self.children.terminate_child(&name).await;
         }
-        let home = self.home.clone();
+        if !self.host.state.ledger().exists() {
+            return Ok(());
+        }
+        let home = self.home().await.map_err(Failure::new)?;
         let open =
             blocking(move || home.open_traces()).await?.map_err(|error| Failure::new(error.to_string()))?;
         for trace in open {
@@ -112,13 +120,9 @@ impl Actor for Desk {
             LedgerMsg::Start { task, agent, reply } => reply.send(self.start(task, agent, cx).await?),
             LedgerMsg::Follow { trace, after, reply } => self.follow(&trace, after, reply).await?,
             LedgerMsg::Abort { trace, reason, reply } => self.abort(&trace, reason, reply).await,
-            LedgerMsg::List { reply } => reply.send(
-                self.runs
-                    .iter()
-                    .filter(|(_, run)| run.over.is_none())
-                    .map(|(id, run)| self.line(*id, run))
-                    .collect(),
-            ),
+            LedgerMsg::List { reply } => {
+                reply.send(self.runs.iter().map(|(id, run)| self.line(*id, run)).collect())
+            }
             LedgerMsg::Moved { trace } => {
                 if let Ok(trace) = trace.parse() {
                     self.moved(trace, cx).await?;
@@ -130,13 +134,35 @@ impl Actor for Desk {
 }
 
 impl Desk {
+    async fn home(&mut self) -> Result<Home, String> {
+        if let Some(home) = &self.home {
+            return Ok(home.clone());
+        }
+        let place = self.host.state.ledger();
+        let home = tokio::task::spawn_blocking(move || Home::create(&place)).await;
+        let home = home.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.home = Some(home.clone());
+        Ok(home)
+    }
+
+    async fn tools(&mut self) -> Result<Arc<[ToolInfo]>, String> {
+        if let Some(tools) = &self.tools {
+            return Ok(Arc::clone(tools));
+        }
+        let host = Arc::clone(&self.host);
+        let known = tokio::task::spawn_blocking(move || super::tools::known(&host.state)).await;
+        let known = known.map_err(|error| error.to_string())??;
+        self.tools = Some(Arc::clone(&known));
+        Ok(known)
+    }
+
     fn line(&self, trace: TraceId, run: &Run) -> LedgerRun {
         LedgerRun {
             trace: trace.to_string(),
             task_id: run.task_id.clone(),
             agent: run.agent.clone(),
             events: run.handle.board.borrow().count as u64,
-            path: self.home.root().join(choir_ledger::layout::trace_dir(trace)).display().to_string(),
+            path: self.host.state.ledger().join(choir_ledger::layout::trace_dir(trace)).display().to_string(),
         }
     }
 
@@ -175,10 +201,14 @@ impl Desk {
             Ok(agent) => agent,
             Err(refused) => return Ok(Err(refused)),
         };
-        if self.runs.values().filter(|run| run.over.is_none()).count() >= RUNS {
+        if self.runs.len() >= RUNS {
             return Ok(Err(LedgerRefused::Full(RUNS)));
         }
-        let (home, new) = (self.home.clone(), task.clone());
+        let home = match self.home().await {
+            Ok(home) => home,
+            Err(why) => return Ok(Err(LedgerRefused::Unavailable(why))),
+        };
+        let new = task.clone();
         let begun = blocking(move || StoreBook::begin(&home, &new)).await?;
         let begun = match begun {
             Ok(book) => book,
@@ -201,7 +231,7 @@ impl Desk {
 
     /// Takes up a run that an earlier life left open.
     async fn take_up(&mut self, trace: TraceId, cx: &mut Context<LedgerMsg>) -> Result<(), String> {
-        let home = self.home.clone();
+        let home = self.home().await?;
         let read = move || {
             let events = home.events(trace).map_err(|error| error.to_string())?;
             let first = events.first().filter(|event| event.event_type() == EventType::SessionInitialized);
@@ -227,9 +257,9 @@ impl Desk {
         }
     }
 
-    async fn give_up(&self, trace: TraceId, why: &str) -> Result<(), String> {
+    async fn give_up(&mut self, trace: TraceId, why: &str) -> Result<(), String> {
         tracing::warn!(%trace, why, "a run is given up");
-        let (home, reason) = (self.home.clone(), why.to_owned());
+        let (home, reason) = (self.home().await?, why.to_owned());
         let end = move || match StoreBook::resume(&home, trace).map_err(|error| error.to_string())? {
             Opened::Book(book) => book.finish(Ending::Failed, &reason).map_err(|error| error.to_string()),
             Opened::Ended(_) => Ok(()),
@@ -253,8 +283,9 @@ impl Desk {
         let key = model.secret.as_ref().and_then(|name| settings.secrets.get(name)).cloned();
         let models_spec = choir_models::child_spec(models_slot, Some((model, key)));
 
-        let home = self.home.clone();
+        let (home, tools) = (self.home().await?, self.tools().await?);
         let begun = Arc::new(Mutex::new(begun));
+        let beside = home.clone();
         let open = move || -> choir_ledger_roles::run::Boxed<Result<Opened, String>> {
             let first = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
             let home = home.clone();
@@ -272,10 +303,10 @@ impl Desk {
             task: Some(task.clone()),
             agent: agent.clone(),
             lane: Lane::Core(self.job.clone()),
-            tools: Arc::clone(&self.tools),
+            tools,
             open: Arc::new(open),
             hands: Arc::new(AgentHands { host: Arc::clone(&self.host), job: self.job.clone() }),
-            archive: Arc::new(TraceArchive { home: self.home.clone(), trace, profile: task.policy_profile }),
+            archive: Arc::new(TraceArchive { home: beside, trace, profile: task.policy_profile }),
             models,
             adopt: Arc::new(move |span| crate::telemetry::continue_trace(span, root)),
         };
@@ -284,16 +315,8 @@ impl Desk {
         crate::telemetry::begin_trace(&span, root);
         let child = self.children.start_child(spec).await.map_err(|error| error.to_string())?;
         drop(span);
-        let run = Run {
-            handle,
-            agent,
-            task_id: task.task_id,
-            child: Some(child),
-            followers: Vec::new(),
-            aborters: Vec::new(),
-            over: None,
-            since: Timestamp::now(),
-        };
+        let run =
+            Run { handle, agent, task_id: task.task_id, child, followers: Vec::new(), aborters: Vec::new() };
         let run = match self.runs.remove(&trace) {
             // Taken up again: whoever followed goes on following.
             Some(before) => Run { followers: before.followers, aborters: before.aborters, ..run },
@@ -310,16 +333,10 @@ impl Desk {
             (run.handle.board.clone(), run.handle.end.clone(), run.child.clone());
         let seen = board.borrow_and_update().count;
         let news = async move {
-            let gone = async {
-                match child {
-                    Some(child) => drop(child.ended().await),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 _ = board.wait_for(|board| board.count != seen) => {}
                 _ = end.wait_for(Option::is_some) => {}
-                () = gone => {}
+                _ = child.ended() => {}
             }
         };
         cx.pipe_to_self(news, move |()| LedgerMsg::Moved { trace: trace.to_string() })?;
@@ -327,12 +344,12 @@ impl Desk {
     }
 
     async fn moved(&mut self, trace: TraceId, cx: &mut Context<LedgerMsg>) -> Result<(), Failure> {
-        let Some(run) = self.runs.get_mut(&trace).filter(|run| run.over.is_none()) else { return Ok(()) };
+        let Some(run) = self.runs.get(&trace) else { return Ok(()) };
         let ended = run.handle.end.borrow().clone();
         if let Some(end) = ended {
             return self.close(trace, end).await;
         }
-        self.serve(trace);
+        self.serve(trace, None);
         let path = format!("/{trace}");
         let living = self.children.which_children().iter().any(|node| node.path.ends_with(&path));
         if living {
@@ -342,13 +359,11 @@ impl Desk {
         if let Err(why) = self.take_up(trace, cx).await {
             tracing::error!(%trace, why, "a run could not be taken up again");
         }
-        let is_up = self.runs.get(&trace).is_some_and(|run| {
-            self.children.which_children().iter().any(|node| node.path.ends_with(&path)) && run.over.is_none()
-        });
+        let is_up = self.children.which_children().iter().any(|node| node.path.ends_with(&path));
         if is_up {
             return Ok(());
         }
-        let home = self.home.clone();
+        let home = self.home().await.map_err(Failure::new)?;
         let end = blocking(move || book::ended(&home, trace)).await?;
         let end = end.unwrap_or_else(|| RunEnd {
             ending: Ending::Failed,
@@ -362,9 +377,7 @@ impl Desk {
     /// A run has ended: its actors go, what it left running is stopped, its trace's head goes into the log.
     async fn close(&mut self, trace: TraceId, end: RunEnd) -> Result<(), Failure> {
         let _ = self.children.terminate_child(&trace.to_string()).await;
-        let Some(run) = self.runs.get_mut(&trace) else { return Ok(()) };
-        run.over = Some(view(&end));
-        run.child = None;
+        let Some(run) = self.runs.get(&trace) else { return Ok(()) };
         let board = Arc::clone(&run.handle.board.borrow());
         let hands = AgentHands { host: Arc::clone(&self.host), job: self.job.clone() };
         for open in board.executions.iter().filter(|execution| execution.ended.is_none()) {
@@ -373,7 +386,7 @@ impl Desk {
                 tokio::spawn(hands.stop(run.agent.clone(), id));
             }
         }
-        let home = self.home.clone();
+        let home = self.home().await.map_err(Failure::new)?;
         let published = blocking(move || {
             tries::forget(&home, trace);
             home.publish(trace).map(|_| ())
@@ -381,26 +394,24 @@ impl Desk {
         if let Err(error) = published.await? {
             tracing::warn!(%trace, %error, "the trace's head could not be put into the log");
         }
-        self.serve(trace);
-        if let Some(run) = self.runs.get_mut(&trace) {
-            let end = view(&end);
-            run.aborters.drain(..).for_each(|reply| reply.send(Ok(end.clone())));
+        let end = view(&end);
+        self.serve(trace, Some(&end));
+        if let Some(run) = self.runs.remove(&trace) {
+            run.aborters.into_iter().for_each(|reply| reply.send(Ok(end.clone())));
         }
-        let over = self.runs.iter().filter(|(_, run)| run.over.is_some());
-        let mut over: Vec<(Timestamp, TraceId)> = over.map(|(id, run)| (run.since, *id)).collect();
-        over.sort();
-        for (_, oldest) in over.iter().rev().skip(REMEMBERED) {
-            self.runs.remove(oldest);
+        if self.ended.len() >= REMEMBERED {
+            self.ended.pop_front();
         }
+        self.ended.push_back((trace, end));
         Ok(())
     }
 
     /// Answers those who wait for more, if there is more.
-    fn serve(&mut self, trace: TraceId) {
+    fn serve(&mut self, trace: TraceId, end: Option<&LedgerEnd>) {
         let Some(run) = self.runs.get_mut(&trace) else { return };
         let board = Arc::clone(&run.handle.board.borrow());
         for (after, reply) in std::mem::take(&mut run.followers) {
-            match page(&board.entries, after, run.over.as_ref()) {
+            match page(&board.entries, after, end) {
                 Some(page) => reply.send(Ok(page)),
                 None if reply.is_abandoned() => {}
                 None => run.followers.push((after, reply)),
@@ -420,20 +431,25 @@ impl Desk {
         };
         if let Some(run) = self.runs.get_mut(&id) {
             run.followers.push((after, reply));
-            self.serve(id);
+            self.serve(id, None);
             return Ok(());
         }
-        // One that ended before this desk's life is in the ledger.
-        let home = self.home.clone();
+        // One that has ended is in the ledger.
+        if !self.host.state.ledger().exists() {
+            reply.send(Err(LedgerRefused::NoRun(id.to_string())));
+            return Ok(());
+        }
+        let home = self.home().await.map_err(Failure::new)?;
+        let remembered = self.ended.iter().find(|(ended, _)| *ended == id).map(|(_, end)| end.clone());
         let found = blocking(move || {
-            let end = book::ended(&home, id)?;
+            let end = remembered.or_else(|| book::ended(&home, id).as_ref().map(view))?;
             let events = home.events(id).ok()?;
             Some((end, events))
         });
         let page = found.await?.and_then(|(end, events)| {
             let entries: Vec<Arc<Entry>> =
                 events.iter().map(|event| Arc::new(choir_ledger_roles::book::entry(event))).collect();
-            page(&entries, after, Some(&view(&end)))
+            page(&entries, after, Some(&end))
         });
         reply.send(page.ok_or_else(|| LedgerRefused::NoRun(id.to_string())));
         Ok(())
@@ -441,12 +457,12 @@ impl Desk {
 
     async fn abort(&mut self, trace: &str, reason: String, reply: ReplyTo<Result<LedgerEnd, LedgerRefused>>) {
         let id = trace.parse::<TraceId>().ok();
+        if let Some((_, end)) = self.ended.iter().find(|(ended, _)| Some(*ended) == id) {
+            return reply.send(Ok(end.clone()));
+        }
         let Some(run) = id.and_then(|id| self.runs.get_mut(&id)) else {
             return reply.send(Err(LedgerRefused::NoRun(trace.chars().take(40).collect())));
         };
-        if let Some(end) = &run.over {
-            return reply.send(Ok(end.clone()));
-        }
         let end = ScribeMsg::End { ending: Ending::Aborted, reason, refused: false };
         match tokio::time::timeout(ENDS, run.handle.scribe.send(end)).await {
             Ok(Ok(())) => run.aborters.push(reply),
