@@ -107,6 +107,8 @@ async fn a_run_is_followed_shown_exported_imported_and_verified() {
     let export = export.to_str().unwrap();
     good(&world, &["ledger", "export", &trace, export]).await;
     good(&world, &["ledger", "verify", export, "--log-key", &log_key]).await;
+    // The one offline verifier takes folders, too.
+    good(&world, &["verify", export, "--log-key", &log_key]).await;
     fails(&world, 2, &["ledger", "export", &trace, export]).await;
     let other = world.folder().join("other");
     let other = other.to_str().unwrap();
@@ -122,6 +124,7 @@ async fn tampered(world: &World, export: &str, trace: &str, other: &str) {
     let text = std::fs::read_to_string(&events).unwrap();
     std::fs::write(&events, text.replacen("choir.fs.search", "choir.fs.searsh", 1)).unwrap();
     let told = fails(world, 1, &["ledger", "verify", export]).await;
+    fails(world, 1, &["verify", export]).await;
     assert!(told.contains("HASH_MISMATCH") && told.contains("fail"), "{told}");
     let third = format!("{other}-3");
     assert!(
@@ -173,4 +176,22 @@ async fn without_choird_the_command_that_starts_it_is_named_and_offline_commands
     for command in ["run", "follow", "abort", "verify", "list", "show", "export", "import", "key"] {
         good(&world, &["ledger", command, "--help"]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_ledger_keeps_no_agent_from_its_user_and_says_what_is_wrong() {
+    let mut world = World::new(Script::default(), |_| {}).await;
+    std::fs::write(world.workspace().join("notes.txt"), "the answer is 42\n").unwrap();
+    good(&world, &["ledger", "run", "read notes.txt"]).await;
+    assert_eq!(world.stop_choird().await, Some(0));
+    let log = world.state.ledger().join("keys/registry.log.jsonl");
+    let damaged = std::fs::read_to_string(&log).unwrap().replacen("planner", "plunder", 1);
+    std::fs::write(&log, &damaged).unwrap();
+    world.start().await;
+    let mut user = support::User::of(&world);
+    let message = user.send("hello").await;
+    user.answer_to(message).await;
+    let told = fails(&world, 3, &["ledger", "run", "read notes.txt"]).await;
+    assert!(told.contains("registry.log.jsonl"), "{told}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), damaged, "it is left as it was found");
 }

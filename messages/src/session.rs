@@ -13,17 +13,24 @@
 //! 6. A message is closed as answered or failed only when none of its calls is open.
 //! 7. A call of the host is asked for, then goes the way of rule 5; it has nothing to do with the turn.
 
+mod host_calls;
+mod views;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventBody, Head, MessageOutcome, Revision};
-use crate::id::{AgentId, InvocationId, JobName, MessageId, SessionId};
+use crate::id::{AgentId, InvocationId, MessageId, SessionId};
 use crate::json::{self, Json};
 use crate::limits;
-use crate::model::{ModelFailure, Turn};
-use crate::tool::{LockSpec, Replay, SideEffect, ToolCall, ToolOutcome, ToolStatus};
+use crate::model::Turn;
+use crate::tool::{ToolCall, ToolOutcome, ToolStatus};
+
+pub use views::{
+    CallStage, CallView, HostCallView, Illegal, Next, QueuedMessage, Rule, Spent, TurnEnd, TurnView,
+};
 
 /// Message ids remembered so that a repeat is recognised. The host resends only what is not durable there, so this
 /// needs to cover the replication lag, with a wide margin.
@@ -41,186 +48,6 @@ pub const PENDING_INJECTIONS: usize = 16;
 /// Ids of ended host calls remembered so that a repeated signal is recognised: the host repeats only what has no durable
 /// result yet, so this covers the open ones with a wide margin.
 pub const REMEMBERED_HOST_CALLS: usize = 256;
-
-/// Why an event may not follow the log so far.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("revision {rev}: {rule}")]
-pub struct Illegal {
-    /// The offending event's revision.
-    pub rev: Revision,
-    /// The rule it breaks.
-    pub rule: Rule,
-}
-
-/// The rules of a legal log; see the module's list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Rule {
-    /// Rule 1.
-    #[error("a log opens with SessionOpened, once")]
-    OpensOnce,
-    /// Rule 2.
-    #[error("a message is recorded once, then closed once")]
-    MessageOnce,
-    /// Rule 3.
-    #[error("only the message at the head of the queue is worked on")]
-    HeadOfQueue,
-    /// Rule 4.
-    #[error("a model answers only when no call of its turn is open")]
-    NoOpenCall,
-    /// Rule 5.
-    #[error("a call is proposed, requested, committed, and has one result")]
-    CallOrder,
-    /// Rule 6.
-    #[error("a turn is closed only when none of its calls is open")]
-    CloseAfterCalls,
-    /// A bound is exceeded.
-    #[error("the log exceeds a bound of the session")]
-    Bound,
-}
-
-/// A message waiting for its turn, or having it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuedMessage {
-    /// Its id.
-    pub message: MessageId,
-    /// Its text.
-    pub text: String,
-}
-
-/// How far a call has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CallStage {
-    /// In a model's answer, not looked at yet.
-    Proposed,
-    /// Valid, waiting for locks.
-    Requested {
-        /// Validated input.
-        input: Json,
-    },
-    /// Holds its locks; may be running.
-    Committed {
-        /// Validated input.
-        input: Json,
-        /// Locks it holds.
-        locks: Vec<LockSpec>,
-        /// What it does to the world.
-        side_effect: SideEffect,
-        /// How a repeat would be recognised.
-        replay: Replay,
-        /// Revision of the committed event, which must be durable before an effect.
-        rev: Revision,
-    },
-    /// Has its result.
-    Done {
-        /// The result.
-        outcome: ToolOutcome,
-    },
-}
-
-/// One call of the current turn.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallView {
-    /// Its invocation id.
-    pub invocation: InvocationId,
-    /// As the model proposed it.
-    pub call: ToolCall,
-    /// How far it has come.
-    pub stage: CallStage,
-}
-
-impl CallView {
-    /// Whether the result is still to come.
-    #[must_use]
-    pub const fn is_open(&self) -> bool {
-        !matches!(self.stage, CallStage::Done { .. })
-    }
-}
-
-/// One open call of the host ([`EventBody::HostCallAsked`]).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostCallView {
-    /// The job it is for.
-    pub job: JobName,
-    /// The call; what was asked for stands in the place of a model's proposal.
-    pub call: CallView,
-    /// Times it was begun.
-    pub asked: u32,
-}
-
-/// What came of the current turn so far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TurnEnd {
-    /// Not over.
-    Open,
-    /// The model gave a final text.
-    Answer(String),
-    /// A model call failed.
-    Failure(ModelFailure),
-    /// Cancelled on request.
-    Cancelled,
-}
-
-/// The turn of the message at the head of the queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TurnView {
-    /// The message.
-    pub message: MessageId,
-    /// Times it was resumed after an interruption.
-    pub resumes: u32,
-    /// Of these, the ones since the turn last came further: by an answer of the model, or by a step of a call.
-    pub stalled: u32,
-    /// Answers the model gave in this turn.
-    pub model_calls: u32,
-    /// Calls of the model's latest answer, in order.
-    pub calls: Vec<CallView>,
-    /// Whether it is over but for its closing.
-    pub end: TurnEnd,
-}
-
-impl TurnView {
-    /// Whether the log shows that it was worked on.
-    #[must_use]
-    pub const fn has_begun(&self) -> bool {
-        self.resumes > 0 || self.model_calls > 0
-    }
-
-    /// Whether an interruption now sets it aside: the step it stands at has had its tries, or it was resumed too often.
-    #[must_use]
-    pub const fn is_out_of_tries(&self) -> bool {
-        self.stalled + 1 >= limits::TRIES_PER_STEP || self.resumes >= limits::RESUMES_PER_MESSAGE
-    }
-
-    /// The calls whose results are still to come.
-    pub fn open_calls(&self) -> impl Iterator<Item = &CallView> {
-        self.calls.iter().filter(|call| call.is_open())
-    }
-}
-
-/// Counters against the session's budgets (`choir §7.6`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Spent {
-    /// Tokens of all model calls.
-    pub tokens: u64,
-    /// Model answers.
-    pub model_calls: u64,
-    /// Tool calls committed.
-    pub tool_calls: u64,
-    /// Messages closed.
-    pub messages: u64,
-}
-
-/// What must happen next, by the log alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing; wait for a message.
-    Idle,
-    /// Ask the model.
-    Model,
-    /// Wait for (or, after a crash, take up) the open calls.
-    Tools,
-    /// Close the message.
-    Close,
-}
 
 /// The state of a session; see the module's text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -294,12 +121,6 @@ impl SessionView {
     #[must_use]
     pub fn call(&self, invocation: InvocationId) -> Option<&CallView> {
         self.turn.as_ref()?.calls.iter().find(|call| call.invocation == invocation)
-    }
-
-    /// An open call of the host.
-    #[must_use]
-    pub fn host_call(&self, invocation: InvocationId) -> Option<&HostCallView> {
-        self.host_calls.iter().find(|open| open.call.invocation == invocation)
     }
 
     /// Folds one event in. The chain (session, revision, hashes) is [`Event::check`]'s business; this checks meaning.
@@ -504,52 +325,6 @@ impl SessionView {
             .ok_or(Rule::CallOrder)
     }
 
-    fn ask_host_call(
-        &mut self,
-        invocation: InvocationId,
-        job: &JobName,
-        tool: &str,
-        arguments: &str,
-    ) -> Result<(), Rule> {
-        let of_turn = |turn: &TurnView| turn.calls.iter().any(|call| call.invocation == invocation);
-        if self.host_calls_done.contains(&invocation) || self.turn.as_ref().is_some_and(of_turn) {
-            return Err(Rule::CallOrder);
-        }
-        if let Some(open) = self.host_calls.iter_mut().find(|open| open.call.invocation == invocation) {
-            let asked = &open.call.call;
-            if open.job != *job || asked.tool != tool || asked.arguments != arguments {
-                return Err(Rule::CallOrder);
-            }
-            if open.asked >= limits::HOST_CALL_TRIES {
-                return Err(Rule::Bound);
-            }
-            open.asked += 1;
-            return Ok(());
-        }
-        if self.host_calls.len() >= limits::HOST_CALLS
-            || tool.len() > limits::MODEL_NAME_BYTES
-            || arguments.len() > limits::TOOL_INPUT_BYTES
-        {
-            return Err(Rule::Bound);
-        }
-        let call =
-            ToolCall { provider_id: String::new(), tool: tool.to_owned(), arguments: arguments.to_owned() };
-        self.host_calls.push(HostCallView {
-            job: job.clone(),
-            call: CallView { invocation, call, stage: CallStage::Proposed },
-            asked: 1,
-        });
-        Ok(())
-    }
-
-    fn end_host_call(&mut self, invocation: InvocationId) {
-        self.host_calls.retain(|open| open.call.invocation != invocation);
-        if self.host_calls_done.len() >= REMEMBERED_HOST_CALLS {
-            self.host_calls_done.pop_front();
-        }
-        self.host_calls_done.push_back(invocation);
-    }
-
     fn begin_turn(&mut self) {
         if self.turn.is_some() {
             return;
@@ -671,121 +446,4 @@ fn turn_bytes(turn: &Turn) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::chain::Digest;
-    use crate::id::ModelCallId;
-    use crate::model::Usage;
-    use crate::time::Timestamp;
-    use crate::tool::Lane;
-
-    fn add(view: &mut SessionView, body: EventBody) -> Result<(), Rule> {
-        let (event, _) =
-            Event::append(view.session, view.head, Timestamp::from_millis(1), Lane::Edge, body).unwrap();
-        view.apply(&event).map_err(|illegal| illegal.rule)
-    }
-
-    fn opened() -> SessionView {
-        let mut view = SessionView::new(SessionId::from_bits(1));
-        add(&mut view, EventBody::SessionOpened { agent: "a".parse().unwrap(), tool_manifest: Digest::ZERO })
-            .unwrap();
-        let message = MessageId::from_bits(1);
-        add(&mut view, EventBody::UserMsg { message, text: "hello".into() }).unwrap();
-        view
-    }
-
-    fn answer(n: u128, arguments: String) -> EventBody {
-        let call = ToolCall { provider_id: format!("p{n}"), tool: "t".into(), arguments };
-        EventBody::ModelOutput {
-            call: ModelCallId::from_bits(n),
-            message: MessageId::from_bits(1),
-            text: None,
-            calls: vec![(InvocationId::from_bits(n), call)],
-            usage: Usage::default(),
-            model: "m".into(),
-        }
-    }
-
-    fn result(n: u128, bytes: usize) -> EventBody {
-        let output = Json(serde_json::Value::String("x".repeat(bytes)));
-        let outcome = ToolOutcome { status: ToolStatus::Success, output, cut_bytes: 0 };
-        EventBody::ToolResultCommitted { invocation: InvocationId::from_bits(n), outcome }
-    }
-
-    #[test]
-    fn a_hostile_log_cannot_make_the_view_grow_without_end() {
-        let mut view = opened();
-        let mut refused = false;
-        for n in 0..20 {
-            let step = add(&mut view, answer(n, "x".repeat(limits::TOOL_INPUT_BYTES)))
-                .and_then(|()| add(&mut view, result(n, limits::TOOL_OUTPUT_BYTES)));
-            refused |= step == Err(Rule::Bound);
-            assert!(view.transcript_bytes() <= limits::TURN_BYTES_HARD);
-        }
-        assert!(refused);
-    }
-
-    #[test]
-    fn too_long_arguments_results_and_texts_are_refused() {
-        let mut view = opened();
-        assert_eq!(add(&mut view, answer(1, "x".repeat(limits::TOOL_INPUT_BYTES + 1))), Err(Rule::Bound));
-        add(&mut view, answer(1, "{}".into())).unwrap();
-        assert_eq!(add(&mut view, result(1, limits::TOOL_OUTCOME_BYTES)), Err(Rule::Bound));
-        add(&mut view, result(1, limits::TOOL_OUTPUT_BYTES)).unwrap();
-    }
-
-    #[test]
-    fn a_step_interrupted_twice_is_out_of_tries_and_one_that_comes_further_has_new_ones() {
-        let mut view = opened();
-        let resumed = || EventBody::TurnResumed { message: MessageId::from_bits(1) };
-        let spent = |view: &SessionView| view.turn.as_ref().unwrap().is_out_of_tries();
-        assert!(!spent(&view), "the first interruption of a step is none too many");
-        add(&mut view, resumed()).unwrap();
-        assert!(spent(&view), "the second is, with nothing done in between");
-        add(&mut view, EventBody::Notice { message: MessageId::from_bits(1), text: "wait".into() }).unwrap();
-        assert!(spent(&view), "a notice is nothing done");
-        add(&mut view, answer(1, "{}".into())).unwrap();
-        assert!(!spent(&view));
-        add(&mut view, resumed()).unwrap();
-        add(&mut view, result(1, 1)).unwrap();
-        assert!(!spent(&view));
-    }
-
-    #[test]
-    fn a_turn_that_always_comes_further_is_still_resumed_only_so_often() {
-        let mut view = opened();
-        for n in 0..u128::from(limits::RESUMES_PER_MESSAGE) {
-            assert!(!view.turn.as_ref().unwrap().is_out_of_tries(), "after {n} resumptions");
-            add(&mut view, EventBody::TurnResumed { message: MessageId::from_bits(1) }).unwrap();
-            add(&mut view, answer(n, "{}".into())).unwrap();
-            add(&mut view, result(n, 1)).unwrap();
-        }
-        assert!(view.turn.as_ref().unwrap().is_out_of_tries());
-    }
-
-    #[test]
-    fn an_input_of_many_small_objects_is_refused() {
-        let mut view = opened();
-        add(&mut view, answer(1, "{}".into())).unwrap();
-        let requested = |objects| EventBody::ToolCallRequested {
-            invocation: InvocationId::from_bits(1),
-            tool: "t".into(),
-            input: Json(serde_json::json!(vec![serde_json::json!({ "": 0 }); objects])),
-        };
-        assert_eq!(add(&mut view, requested(limits::TOOL_INPUT_BYTES / 8)), Err(Rule::Bound));
-        add(&mut view, requested(100)).unwrap();
-    }
-
-    #[test]
-    fn instructions_to_an_idle_lane_do_not_pile_up() {
-        let mut view = SessionView::new(SessionId::from_bits(1));
-        add(&mut view, EventBody::SessionOpened { agent: "a".parse().unwrap(), tool_manifest: Digest::ZERO })
-            .unwrap();
-        for n in 0..2000 {
-            let text = "x".repeat(1000);
-            add(&mut view, EventBody::InjectedInstruction { message: MessageId::from_bits(n), text })
-                .unwrap();
-        }
-        assert!(view.transcript_bytes() <= TRANSCRIPT_BYTES && view.transcript.len() <= TRANSCRIPT_ENTRIES);
-    }
-}
+mod tests;

@@ -125,10 +125,10 @@ pub enum Command {
     Actor(ActorCommand),
     /// Check an exported log offline: chain, signatures, receipts; says what it checked and what it could not
     #[command(
-        after_help = "Takes files of `choirctl workspace-log export` and `choirctl session export`. Exit code 1 if something is wrong.\n\nExamples:\n  choirctl verify support.log\n  choirctl verify support.log --log-key \"$LOG_KEY\" --checkpoint support.checkpoint\n  choirctl session export 01J... | choirctl verify -"
+        after_help = "Takes files of `choirctl workspace-log export` and `choirctl session export`, and folders of the signed ledger: a home, an export, or one trace (`choirctl ledger verify` has more to choose). Exit code 1 if something is wrong.\n\nExamples:\n  choirctl verify support.log\n  choirctl verify support.log --log-key \"$LOG_KEY\" --checkpoint support.checkpoint\n  choirctl session export 01J... | choirctl verify -\n  choirctl verify run.export --log-key \"$LEDGER_KEY\""
     )]
     Verify {
-        /// The file; - reads standard input
+        /// The file or folder; - reads standard input
         file: PathBuf,
         /// The Coordinator's log key, as name+hash+key: check the entries' receipts with it. Have it from the operator or
         /// an earlier day, not from the file's bearer

@@ -74,6 +74,9 @@ async fn act(arguments: Arguments, printer: &Printer) -> Outcome {
         return crate::demo::run(demo, state_dir.as_deref(), json, printer).await;
     }
     if let Command::Verify { file, log_key, checkpoint } = &command {
+        if file.is_dir() && checkpoint.is_none() {
+            return ledger::verify_folder(file, log_key.as_deref(), printer);
+        }
         return chap::verify(file, log_key.as_deref(), checkpoint.as_deref(), printer);
     }
     let state = StateDir::locate(state_dir.as_deref())?;

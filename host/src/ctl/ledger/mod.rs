@@ -6,12 +6,25 @@ mod run;
 mod story;
 mod verify;
 
+use std::path::Path;
 use std::time::Duration;
 
 pub use args::{HomeAt, KeyCommand, LedgerCommand};
 
 use super::{Outcome, Printer};
 use crate::state_dir::StateDir;
+
+/// Verifies a ledger home or the folder of a trace, as `choirctl verify` does with a folder.
+pub(super) fn verify_folder(place: &Path, log_key: Option<&str>, printer: &Printer) -> Outcome {
+    let asked = verify::Asked {
+        place: Some(place.to_owned()),
+        trace: None,
+        profile: None,
+        compat: false,
+        log_key: log_key.map(str::to_owned),
+    };
+    verify::run(&asked, || place.to_owned(), printer)
+}
 
 pub(super) async fn act(
     command: LedgerCommand,
@@ -26,7 +39,8 @@ pub(super) async fn act(
             run::abort(&trace.to_string(), reason, state, within, printer).await
         }
         LedgerCommand::Verify { place, trace, profile, compat, log_key } => {
-            verify::run(&verify::Asked { place, trace, profile, compat, log_key }, state, printer)
+            let asked = verify::Asked { place, trace, profile, compat, log_key };
+            verify::run(&asked, || state.ledger(), printer)
         }
         LedgerCommand::List { home } => home::list(&home, state, printer),
         LedgerCommand::Show { trace, home } => home::show(trace, &home, state, printer),

@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::control::{ControlError, ErrorCode};
 use crate::ctl::print::plain;
 use crate::ctl::{Outcome, Printer};
-use crate::state_dir::StateDir;
 
 /// What is to be verified, as the command line says it.
 pub(super) struct Asked {
@@ -144,13 +143,14 @@ fn publication(home: &Path, trace: TraceId, key: &LogKey) -> Publication {
     }
 }
 
-pub(super) fn run(asked: &Asked, state: &StateDir, printer: &Printer) -> Outcome {
+/// Verifies what is asked for; `home` is looked at where no place is named.
+pub(super) fn run(asked: &Asked, home: impl FnOnce() -> PathBuf, printer: &Printer) -> Outcome {
     let key: Option<LogKey> = match &asked.log_key {
         Some(text) => Some(text.parse().map_err(|error| usage(format!("--log-key: {error}")))?),
         None => None,
     };
     let named = asked.trace.as_deref().map(read_trace).transpose()?;
-    let place = asked.place.clone().unwrap_or_else(|| state.ledger());
+    let place = asked.place.clone().unwrap_or_else(home);
     let (home, of_place) = locate(&place)?;
     let wanted = match named.or(of_place) {
         Some(trace) if home.join(layout::trace_dir(trace)).is_dir() => vec![trace],

@@ -104,9 +104,15 @@ impl Actor for Desk {
         if !self.host.state.ledger().exists() {
             return Ok(());
         }
-        let home = self.home().await.map_err(Failure::new)?;
-        let open =
-            blocking(move || home.open_traces()).await?.map_err(|error| Failure::new(error.to_string()))?;
+        // A ledger that cannot be read must not keep choird from its agents; whoever asks for a run is told.
+        let open = match self.home().await {
+            Ok(home) => blocking(move || home.open_traces()).await?.map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        let open = open.unwrap_or_else(|error| {
+            tracing::error!(error, "the ledger cannot be read; runs that a crash left open are not taken up");
+            Vec::new()
+        });
         for trace in open {
             if let Err(error) = self.take_up(trace, cx).await {
                 tracing::error!(%trace, error, "a run could not be taken up");
