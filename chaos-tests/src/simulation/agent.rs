@@ -6,7 +6,7 @@ use std::sync::Arc;
 use choir_arbiter::{Answer, Arbiter, Decision, Effect, Input as Decide};
 use choir_lanes::{Action as LaneAction, Edge, Input as LaneInput};
 use choir_locks::{Action as LockAction, LockEvent, LockManager, Request};
-use choir_messages::event::Event;
+use choir_messages::event::{Event, Head};
 use choir_messages::id::{InvocationId, MessageId, ModelCallId};
 use choir_messages::mail::{Execution, Proposal, ProposalRefused};
 use choir_messages::model::Turn;
@@ -29,13 +29,15 @@ enum Mail {
     Prepare(Execution),
     Execute(Execution),
     Heartbeat { attempt: u64, events: Vec<Event> },
-    HeartbeatAnswer { attempt: u64, rev: u64 },
+    HeartbeatAnswer { attempt: u64, durable: Head },
 }
 
 /// One life of an agent's process.
 #[derive(Debug)]
 pub struct Agent {
     journal: Journal<()>,
+    /// Where the host last said that its log stands.
+    claimed: Head,
     stream: Stream,
     locks: LockManager,
     arbiter: Arbiter,
@@ -61,6 +63,7 @@ impl Agent {
             arbiter: Arbiter::new("sim".parse().expect("a name"), view.clone(), Budgets::default()),
             edge: Edge::new(view, Budgets::default(), None),
             asked: None,
+            claimed: journal.status().head,
             journal,
             mail: Vec::new(),
             now_ms: 0,
@@ -166,11 +169,12 @@ impl Agent {
                 self.mail.push(Mail::ToArbiter(Decide::Executed(execution.invocation, Some(outcome))));
             }
             Mail::Heartbeat { attempt, events } => {
-                let rev = host.append(&events).rev;
-                self.mail.push(Mail::HeartbeatAnswer { attempt, rev });
+                let durable = host.append(&events);
+                self.mail.push(Mail::HeartbeatAnswer { attempt, durable });
             }
-            Mail::HeartbeatAnswer { attempt, rev } => {
-                let outcome = Outcome::Acked { rev, config_version: 0 };
+            Mail::HeartbeatAnswer { attempt, durable } => {
+                self.claimed = durable;
+                let outcome = Outcome::Acked { rev: durable.rev, config_version: 0 };
                 let actions = self.stream.step(StreamEvent::Answered { attempt, outcome }, self.now_ms);
                 self.stream_actions(actions);
             }
@@ -250,8 +254,10 @@ impl Agent {
                         self.journal.read(base, 256).iter().map(|event| Event::clone(event)).collect();
                     self.mail.push(Mail::Heartbeat { attempt, events });
                 }
-                StreamAction::Durable(rev) => {
-                    self.journal.acknowledged(rev);
+                StreamAction::Durable(_) => {
+                    self.journal
+                        .acknowledged(self.claimed)
+                        .expect("one life's words reach the host in order");
                 }
                 StreamAction::Config(_) => {}
                 StreamAction::DropLink | StreamAction::Diverged | StreamAction::Revoked => {

@@ -85,9 +85,9 @@ impl Verbs {
                     memory.view.apply(&event).expect("a legal log");
                     memory.events.push(event);
                 }
-                let acked = memory.view.head.rev;
-                self.grew.send_replace(acked);
-                Ok(Reply::Heartbeat(HeartbeatAck { acked, config_version: self.settings.version }))
+                let durable = memory.view.head;
+                self.grew.send_replace(durable.rev);
+                Ok(Reply::Heartbeat(HeartbeatAck { durable, config_version: self.settings.version }))
             }
             Request::ReportStatus(status) => {
                 memory.status = Some(status);

@@ -288,7 +288,7 @@ fn link(log: &[Event]) -> Outcome<Vec<(String, Vec<u8>)>> {
             settings: settings()?,
         }))),
         Ok(Reply::Secrets { values: secret.into() }),
-        Ok(Reply::Heartbeat(HeartbeatAck { acked: 5, config_version: 1 })),
+        Ok(Reply::Heartbeat(HeartbeatAck { durable: last, config_version: 1 })),
         Ok(Reply::Approval { approval: ApprovalId::from_bits(1), status: ApprovalStatus::Pending }),
         Ok(Reply::Config { version: 1, settings: Some(Box::new(settings()?)) }),
         Ok(Reply::HostTool(ToolOutcome::says(ToolStatus::Error, "no"))),

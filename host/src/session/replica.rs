@@ -141,7 +141,7 @@ impl Replica {
         // What the agent has beyond what is durable here, were it to die now.
         let lag = heartbeat.newest.saturating_sub(ack.head.rev);
         self.shared.host.metrics.replication_lag(self.shared.agent.as_str(), lag);
-        Ok(HeartbeatAck { acked: ack.head.rev, config_version: self.shared.host.settings().version })
+        Ok(HeartbeatAck { durable: ack.head, config_version: self.shared.host.settings().version })
     }
 
     async fn resume(&mut self, grant: &Grant, from: Head) -> Result<ResumePoint, Verdict> {

@@ -34,10 +34,10 @@ pub enum JournalMsg {
         /// The view.
         reply: ReplyTo<Arc<SessionView>>,
     },
-    /// The host has everything up to this revision. Only the replicator sends it.
+    /// The host's log stands here. Only the replicator sends it.
     Acknowledged {
-        /// The revision.
-        rev: Revision,
+        /// Its head.
+        head: Head,
     },
     /// Answer once the host has this revision.
     WaitDurable {

@@ -229,8 +229,8 @@ pub struct Heartbeat {
 /// The answer to `HEARTBEAT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatAck {
-    /// The last durable revision.
-    pub acked: Revision,
+    /// Where the durable log stands. Its hash says whose log that is: what is durable there may be of an earlier life.
+    pub durable: Head,
     /// The newest configuration.
     pub config_version: u64,
 }

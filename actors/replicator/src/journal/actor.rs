@@ -1,6 +1,6 @@
 //! The journal's actor: takes the host's log at its start, then appends, reads and wakes.
 
-use choir_messages::mail::{Appended, JournalMsg, ReplicatorMsg, UplinkMsg};
+use choir_messages::mail::{Appended, JournalMsg, ReplicatorMsg, UplinkEnd, UplinkMsg};
 use choir_messages::reply::ReplyTo;
 use choir_messages::time::Timestamp;
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, Slot};
@@ -22,6 +22,7 @@ pub struct JournalDeps {
 pub struct JournalActor {
     journal: Journal<ReplyTo<()>>,
     replicator: Address<ReplicatorMsg>,
+    uplink: Address<UplinkMsg>,
 }
 
 /// The journal's place in the tree. Every start takes the host's log anew: what was not durable there is forgotten,
@@ -34,7 +35,7 @@ pub fn child_spec(slot: Slot<JournalMsg>, deps: JournalDeps) -> ChildSpec {
             let restored = deps.uplink.call(UNREACHABLE, |reply| UplinkMsg::Restore { reply }).await?;
             let journal = Journal::restore(restored.view, restored.tail)?;
             tracing::info!(rev = journal.status().head.rev, "journal restored");
-            Ok::<_, Failure>(JournalActor { journal, replicator: deps.replicator })
+            Ok::<_, Failure>(JournalActor { journal, replicator: deps.replicator, uplink: deps.uplink })
         }
     })
     .start_within(UNREACHABLE)
@@ -56,11 +57,14 @@ impl Actor for JournalActor {
             }
             JournalMsg::Read { after, limit, reply } => reply.send(self.journal.read(after, limit)),
             JournalMsg::View { reply } => reply.send(self.journal.view()),
-            JournalMsg::Acknowledged { rev } => {
-                for waiter in self.journal.acknowledged(rev) {
-                    waiter.send(());
+            JournalMsg::Acknowledged { head } => match self.journal.acknowledged(head) {
+                Ok(woken) => woken.into_iter().for_each(|waiter| waiter.send(())),
+                // Nothing that waits may begin: a fresh process starts from the host's log.
+                Err(foreign) => {
+                    tracing::error!(%foreign, "this life's events are not what the host has");
+                    self.uplink.send(UplinkMsg::End(UplinkEnd::Diverged)).await?;
                 }
-            }
+            },
             JournalMsg::WaitDurable { rev, reply } => match self.journal.wait_durable(rev, reply) {
                 Ok(()) => {}
                 Err(Waited::Durable(reply)) => reply.send(()),

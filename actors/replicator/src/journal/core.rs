@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use choir_messages::event::{ChainError, Event, EventBody, Revision, verify_chain};
+use choir_messages::chain::Digest;
+use choir_messages::event::{ChainError, Event, EventBody, Head, Revision, verify_chain};
 use choir_messages::limits::UNACKNOWLEDGED_EVENTS;
 use choir_messages::mail::{JournalError, JournalStatus};
 use choir_messages::session::{Illegal, SessionView};
@@ -21,6 +22,16 @@ pub enum RestoreError {
     /// The tail is not a legal log.
     #[error("the host's log is not legal: {0}")]
     Illegal(#[from] Illegal),
+}
+
+/// The host's log is not this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the host's log at revision {host} is not this journal's, which stands at {own}")]
+pub struct Foreign {
+    /// Where the host's log stands.
+    pub host: Revision,
+    /// Where this one stands.
+    pub own: Revision,
 }
 
 /// The log of one session in memory. `W` is whoever waits for durability.
@@ -94,9 +105,16 @@ impl<W> Journal<W> {
         self.events.iter().skip(skip).take(limit.min(READ_EVENTS)).cloned().collect()
     }
 
-    /// The host has everything up to `rev`; returns who waited for it. A revision beyond the head counts as the head.
-    pub fn acknowledged(&mut self, rev: Revision) -> Vec<W> {
-        self.durable = self.durable.max(rev.min(self.view.head.rev));
+    /// The host's log stands at `head`; returns who waited for that. A host whose log is another one, as it is when
+    /// something that an earlier life had sent arrived there late, has nothing of this one: nobody is woken.
+    pub fn acknowledged(&mut self, head: Head) -> Result<Vec<W>, Foreign> {
+        if head.rev <= self.durable {
+            return Ok(Vec::new());
+        }
+        if self.hash_at(head.rev) != Some(head.hash) {
+            return Err(Foreign { host: head.rev, own: self.view.head.rev });
+        }
+        self.durable = head.rev;
         while self.events.len() > DURABLE_KEPT
             && self.events.front().is_some_and(|event| event.rev <= self.durable)
         {
@@ -105,7 +123,14 @@ impl<W> Journal<W> {
         let later = self.waiters.split_off(&(self.durable + 1));
         let woken: Vec<W> = std::mem::replace(&mut self.waiters, later).into_values().flatten().collect();
         self.waiting -= woken.len();
-        woken
+        Ok(woken)
+    }
+
+    /// The hash of an event that is not durable yet, all of which are kept.
+    fn hash_at(&self, rev: Revision) -> Option<Digest> {
+        let first = self.events.front()?.rev;
+        let place = usize::try_from(rev.checked_sub(first)?).ok()?;
+        Some(self.events.get(place)?.head().hash)
     }
 
     /// Registers a waiter for `rev`. Gives it back when there is nothing to wait for, or no room to wait in.
@@ -145,7 +170,6 @@ pub enum Waited<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use choir_messages::chain::Digest;
     use choir_messages::id::{MessageId, SessionId};
     use choir_messages::session::Rule;
     use proptest::prelude::*;
@@ -202,21 +226,41 @@ mod tests {
             Err(JournalError::Behind { waiting: UNACKNOWLEDGED_EVENTS })
         ));
         assert_eq!(journal.read(0, READ_EVENTS).len(), READ_EVENTS);
-        journal.acknowledged(1);
+        let first = journal.read(0, 1)[0].head();
+        journal.acknowledged(first).unwrap();
         journal.append(&Lane::Edge, vec![message(1)], NOW).unwrap();
+    }
+
+    /// Two lives of one agent go on from the same event; the first one's words arrive at the host late.
+    #[test]
+    fn what_is_durable_of_another_life_wakes_nobody() {
+        let (mut journal, mut earlier) = (opened(), opened());
+        for n in 0..5 {
+            journal.append(&Lane::Edge, vec![message(n)], NOW).unwrap();
+            earlier.append(&Lane::Edge, vec![message(100 + n)], NOW).unwrap();
+        }
+        journal.wait_durable(4, 1).unwrap();
+        for event in earlier.read(1, READ_EVENTS) {
+            assert_eq!(journal.acknowledged(event.head()), Err(Foreign { host: event.rev, own: 6 }));
+        }
+        assert_eq!(journal.status().durable, 0);
+        let beyond = Head { rev: 9, hash: Digest::ZERO };
+        assert!(journal.acknowledged(beyond).is_err());
+        let fourth = journal.read(3, 1)[0].head();
+        assert_eq!(journal.acknowledged(fourth), Ok(vec![1]));
     }
 
     proptest! {
         #[test]
         fn every_waiter_is_woken_exactly_when_its_revision_is_durable(
             waits in proptest::collection::vec(1u64..40, 0..30),
-            acks in proptest::collection::vec(0u64..60, 0..30),
+            acks in proptest::collection::vec(1u64..31, 0..30),
         ) {
             let mut journal = opened();
             for n in 0..29 {
                 journal.append(&Lane::Edge, vec![message(n)], NOW).unwrap();
             }
-            let head = journal.status().head.rev;
+            let heads: Vec<Head> = journal.read(0, READ_EVENTS).iter().map(|event| event.head()).collect();
             let mut waiting = Vec::new();
             for (n, rev) in waits.into_iter().enumerate() {
                 let id = u32::try_from(n).unwrap();
@@ -228,8 +272,9 @@ mod tests {
             }
             let mut durable = 0;
             for ack in acks {
-                durable = durable.max(ack.min(head));
-                let mut woken = journal.acknowledged(ack);
+                durable = durable.max(ack);
+                let head = heads[usize::try_from(ack).unwrap() - 1];
+                let mut woken = journal.acknowledged(head).unwrap();
                 let mut due: Vec<u32> =
                     waiting.iter().filter(|(_, rev)| *rev <= durable).map(|(id, _)| *id).collect();
                 waiting.retain(|(_, rev)| *rev > durable);

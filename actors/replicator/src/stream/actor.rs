@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use choir_messages::codec;
-use choir_messages::event::{self, Revision};
+use choir_messages::event::{self, Head, Revision};
 use choir_messages::limits::{BATCH_BYTES, BATCH_EVENTS};
 use choir_messages::mail::{JournalMsg, LinkState, ReplicatorMsg, UplinkEnd, UplinkMsg};
 use choir_messages::reply::ReplyTo;
@@ -37,6 +37,8 @@ pub struct ReplicatorActor {
     deps: ReplicatorDeps,
     stream: Stream,
     control: Option<Arc<dyn ControlPlane>>,
+    /// Where the host last said that its log stands.
+    claimed: Head,
     config_version: u64,
     flushes: Vec<ReplyTo<Revision>>,
     /// Where the news of the newest revision came from; the heartbeat that carries it belongs to that trace, even if an
@@ -60,6 +62,7 @@ pub fn child_spec(slot: Slot<ReplicatorMsg>, deps: ReplicatorDeps) -> ChildSpec 
                 stream: Stream::new(status.head.rev, status.durable, interval_ms),
                 deps,
                 control: None,
+                claimed: Head::START,
                 config_version: 0,
                 flushes: Vec::new(),
                 cause: None,
@@ -89,6 +92,7 @@ impl Actor for ReplicatorActor {
             }
             ReplicatorMsg::Link(LinkState::Up { control, durable }) => {
                 self.control = Some(control);
+                self.claimed = durable;
                 Event::Up(durable.rev)
             }
             ReplicatorMsg::Link(LinkState::Down) => {
@@ -96,6 +100,9 @@ impl Actor for ReplicatorActor {
                 Event::Down
             }
             ReplicatorMsg::Answered { attempt, result } => {
+                if let Ok(ack) = &result {
+                    self.claimed = ack.durable;
+                }
                 Event::Answered { attempt, outcome: outcome(&result) }
             }
             ReplicatorMsg::Tick => {
@@ -156,7 +163,10 @@ impl ReplicatorActor {
                     move |result| ReplicatorMsg::Answered { attempt, result },
                 )?;
             }
-            Action::Durable(rev) => self.deps.journal.send(JournalMsg::Acknowledged { rev }).await?,
+            // The journal looks whether that log is its own.
+            Action::Durable(_) => {
+                self.deps.journal.send(JournalMsg::Acknowledged { head: self.claimed }).await?;
+            }
             Action::Config(version) if version > self.config_version => {
                 self.config_version = version;
                 self.deps.uplink.send(UplinkMsg::ConfigChanged { version }).await?;
@@ -204,7 +214,7 @@ async fn heartbeat(
 /// What an answer means for the stream.
 fn outcome(result: &Result<HeartbeatAck, LinkError>) -> Outcome {
     match result {
-        Ok(ack) => Outcome::Acked { rev: ack.acked, config_version: ack.config_version },
+        Ok(ack) => Outcome::Acked { rev: ack.durable.rev, config_version: ack.config_version },
         Err(LinkError::Refused(Verdict::LeaseRevoked)) => Outcome::Revoked,
         Err(LinkError::Refused(Verdict::Diverged { .. } | Verdict::Rejected(_))) => Outcome::Diverged,
         Err(LinkError::Refused(Verdict::Unavailable(_))) => Outcome::Later,

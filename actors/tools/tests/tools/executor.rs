@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use choir_messages::chain::Digest;
+use choir_messages::event::Head;
 use choir_messages::id::InvocationId;
 use choir_messages::json::Json;
 use choir_messages::mail::{Execution, ExecutorMsg, JournalMsg};
@@ -21,12 +23,16 @@ struct FakeJournal {
     waiting: Vec<(u64, ReplyTo<()>)>,
 }
 
+fn acknowledged(rev: u64) -> JournalMsg {
+    JournalMsg::Acknowledged { head: Head { rev, hash: Digest::ZERO } }
+}
+
 impl Actor for FakeJournal {
     type Msg = JournalMsg;
 
     async fn handle(&mut self, msg: JournalMsg, _cx: &mut Context<JournalMsg>) -> Result<(), Failure> {
         match msg {
-            JournalMsg::Acknowledged { rev } => self.durable = rev,
+            JournalMsg::Acknowledged { head } => self.durable = head.rev,
             JournalMsg::WaitDurable { rev, reply } => self.waiting.push((rev, reply)),
             other => return Err(Failure::new(format!("not asked for in these tests: {other:?}"))),
         }
@@ -110,11 +116,11 @@ async fn a_write_has_no_effect_before_its_commit_is_durable() {
     let execution = world.execution("choir.fs.write", json!({"path": "f", "content": "x"}), Some(7)).await;
     let executor = world.start(execution).await;
     let call = tokio::spawn(async move { run(&executor).await });
-    world.journal.send(JournalMsg::Acknowledged { rev: 6 }).await.unwrap();
+    world.journal.send(acknowledged(6)).await.unwrap();
     // The journal has answered everything up to revision 6 once it has answered this.
     world.journal.call(DEADLINE, |reply| JournalMsg::WaitDurable { rev: 6, reply }).await.unwrap();
     assert!(!world.bench.root().join("f").exists());
-    world.journal.send(JournalMsg::Acknowledged { rev: 7 }).await.unwrap();
+    world.journal.send(acknowledged(7)).await.unwrap();
     assert_eq!(call.await.unwrap().unwrap().status, ToolStatus::Success);
     assert_eq!(world.bench.content("f"), "x");
     world.tree.shutdown().await;
@@ -191,7 +197,7 @@ async fn a_second_run_has_no_second_effect() {
     });
     tokio::task::yield_now().await;
     let second = run(&executor);
-    world.journal.send(JournalMsg::Acknowledged { rev: 1 }).await.unwrap();
+    world.journal.send(acknowledged(1)).await.unwrap();
     let (first, second) = (first.await.unwrap(), second.await);
     let outcomes = [first, second].into_iter().filter_map(Result::ok).collect::<Vec<_>>();
     assert_eq!(outcomes.len(), 1);
