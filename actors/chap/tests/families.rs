@@ -3,34 +3,16 @@
 
 mod support;
 
+use choir_chap::codes;
 use choir_chap::model::{Deliberation, Handoff, HandoffState, Task, Whisper, WhisperState};
-use choir_chap::{Settings, codes};
 use choir_messages::chap::ObjectKind;
 use choir_messages::time::Timestamp;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use support::House;
-use support::random::{PEOPLE, Rng, furnish};
-
-const ANN: &str = PEOPLE[0];
-const BOB: &str = PEOPLE[1];
-const CY: &str = PEOPLE[2];
-const AGENT: &str = PEOPLE[3];
-const STRANGER: &str = "human:eve@e.org";
-
-fn house() -> House {
-    let mut house = House::new(Settings::default());
-    furnish(&mut house);
-    house
-}
-
-/// A call's params, in the workspace and from that participant.
-fn by(from: &str, mut params: Value) -> Value {
-    params["workspace"] = json!("wsp_a");
-    params["from"] = json!(from);
-    params
-}
+use support::people::{AGENT, ANN, BOB, CY, STRANGER, by, house};
+use support::random::{PEOPLE, Rng};
 
 fn task(house: &mut House, assignee: &str, hints: Value) -> String {
     let params = json!({"kind": "draft", "input": {"n": 1}, "assignee": assignee, "routing_hints": hints});

@@ -7,25 +7,7 @@ use choir_chap::{Settings, codes, methods};
 use choir_messages::time::Timestamp;
 use serde_json::{Value, json};
 use support::House;
-use support::random::{PEOPLE, furnish};
-
-const ANN: &str = PEOPLE[0];
-const BOB: &str = PEOPLE[1];
-const CY: &str = PEOPLE[2];
-const AGENT: &str = PEOPLE[3];
-const STRANGER: &str = "human:eve@e.org";
-
-fn house() -> House {
-    let mut house = House::new(Settings::default());
-    furnish(&mut house);
-    house
-}
-
-fn by(from: &str, mut params: Value) -> Value {
-    params["workspace"] = json!("wsp_a");
-    params["from"] = json!(from);
-    params
-}
+use support::people::{AGENT, ANN, BOB, CY, STRANGER, by, house};
 
 fn task(house: &mut House) -> String {
     let created =

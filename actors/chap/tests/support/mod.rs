@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "every test uses its own part")]
 
+pub(crate) mod people;
 pub(crate) mod random;
 
 use std::collections::BTreeMap;
