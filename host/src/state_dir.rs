@@ -124,6 +124,12 @@ impl StateDir {
         self.root.join("socks/chap.sock")
     }
 
+    /// The folder of a Coordinator by itself that keeps its workspaces without a server.
+    #[must_use]
+    pub fn coordinator_folder(&self) -> PathBuf {
+        self.root.join("coordinator")
+    }
+
     /// The home of the signed ledger.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {

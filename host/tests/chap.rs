@@ -122,7 +122,7 @@ async fn a_report_tells_overrides_by_tag_and_agent_as_table_json_and_page() {
 }
 
 /// What a writer was answered: the ids of its tasks.
-async fn write(client: Client, workspace: String, writer: usize, stop: Arc<AtomicBool>) -> BTreeSet<String> {
+async fn write(client: Client, workspace: String, writer: u64, stop: Arc<AtomicBool>) -> BTreeSet<String> {
     let mut answered = BTreeSet::new();
     let mut n = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -170,39 +170,68 @@ async fn check(client: &Client, workspace: &str, answered: &BTreeSet<String>) {
     assert!(seen.len() >= answered.len(), "{} answered, {} in the log", answered.len(), seen.len());
 }
 
+/// Eight writers for a while, something happens to them, and everything that was answered is there.
+async fn wounded(server: &mut Coordinator, workspace: &str, round: u64, wound: Wound) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let writer = round * 8 + writer;
+            tokio::spawn(write(server.client(), workspace.to_owned(), writer, Arc::clone(&stop)))
+        })
+        .collect();
+    server.until_entries(workspace, 30 * (round + 1)).await;
+    match wound {
+        Wound::Postgres => {
+            testing::kill_9(server.postgres_pid());
+            // It comes back by itself, and the writers go on.
+            let before = server.entries_eventually(workspace).await;
+            server.until_entries(workspace, before + 20).await;
+        }
+        Wound::Coordinator => server.kill_9().await,
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut answered = BTreeSet::new();
+    for writer in writers {
+        answered.extend(tokio::time::timeout(SOON, writer).await.unwrap().unwrap());
+    }
+    if wound == Wound::Coordinator {
+        server.start_again().await;
+    }
+    assert!(!answered.is_empty());
+    check(&server.client(), workspace, &answered).await;
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Wound {
+    Coordinator,
+    Postgres,
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_of_the_coordinator_and_of_postgres_under_eight_writers_loses_and_doubles_nothing() {
     let mut server = Coordinator::durable(&["--enable-chain"]).await;
     let workspace = fresh("wsp");
     server.tasks(&workspace, 0).await;
-    for round in 0..3 {
-        let stop = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..8)
-            .map(|writer| {
-                let writer = round * 8 + writer;
-                tokio::spawn(write(server.client(), workspace.clone(), writer, Arc::clone(&stop)))
-            })
-            .collect();
-        server.until_entries(&workspace, 30 * (round as u64 + 1)).await;
-        if round == 1 {
-            testing::kill_9(server.postgres_pid());
-            // It comes back by itself, and the writers go on.
-            let before = server.entries_eventually(&workspace).await;
-            server.until_entries(&workspace, before + 20).await;
-        } else {
-            server.kill_9().await;
-        }
-        stop.store(true, Ordering::Relaxed);
-        let mut answered = BTreeSet::new();
-        for writer in writers {
-            answered.extend(tokio::time::timeout(SOON, writer).await.unwrap().unwrap());
-        }
-        if round != 1 {
-            server.start_again().await;
-        }
-        assert!(!answered.is_empty());
-        check(&server.client(), &workspace, &answered).await;
+    for (round, wound) in (0..).zip([Wound::Coordinator, Wound::Postgres, Wound::Coordinator]) {
+        wounded(&mut server, &workspace, round, wound).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_of_a_coordinator_with_a_folder_under_eight_writers_loses_and_doubles_nothing() {
+    let mut server = Coordinator::in_folder(&["--enable-chain"]).await;
+    let workspace = fresh("wsp");
+    server.tasks(&workspace, 0).await;
+    for round in 0..5 {
+        wounded(&mut server, &workspace, round, Wound::Coordinator).await;
+    }
+    // In order, too: nothing is left to recover, and everything is there.
+    let entries = server.entries_eventually(&workspace).await;
+    assert_eq!(server.stop().await, Some(0));
+    assert!(!server.folder().join("state/coordinator/workspaces.sqlite-wal").exists(), "closed in order");
+    server.start_again().await;
+    assert_eq!(server.entries_eventually(&workspace).await, entries);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,7 +83,7 @@ impl ObjectKind {
 }
 
 /// Names one object of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectKey {
     /// Its kind.
     pub kind: ObjectKind,
@@ -92,7 +92,7 @@ pub struct ObjectKey {
 }
 
 /// One object as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Its name.
     pub key: ObjectKey,
@@ -105,7 +105,7 @@ pub struct Object {
 }
 
 /// One evidence entry (digest §3.3).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its place, from 0.
     pub seq: u64,
@@ -166,7 +166,7 @@ impl std::fmt::Display for ErasedRecord {
 }
 
 /// One message that a participant is owed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// Its place among the workspace's notices, from 1, without gaps.
     pub number: u64,
@@ -177,7 +177,7 @@ pub struct Notice {
 }
 
 /// One atomic change of one workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The workspace's id.
     pub workspace: String,

@@ -1,4 +1,4 @@
-//! Prints what workspaces cost on this disk: commits of one and of eight workspaces, and reads of a log of 1,000 and of
+//! Prints what workspaces cost on this disk, in a folder and in Postgres: commits of one and of eight workspaces, and reads of a log of 1,000 and of
 //! 50,000 entries. Run with `cargo bench -p choir-persistence --bench chap`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a bench prints and may fail")]
@@ -125,34 +125,39 @@ async fn scan(store: &ChapStore) -> (usize, Duration) {
     }
 }
 
+/// One line names the store, the others say what it costs.
+async fn all(name: &str, store: &ChapStore) {
+    println!("{name}:");
+    commits(store, 1).await;
+    commits(store, 8).await;
+    let mut version = 0;
+    for entries in [1_000, 50_000] {
+        while version * 500 < entries {
+            store.commit(vec![change("long", version, version * 500..(version + 1) * 500)]).await.unwrap();
+            version += 1;
+        }
+        println!("at {entries} entries:");
+        reads(store, entries).await;
+    }
+    for _ in 0..3 {
+        let (found, took) = scan(store).await;
+        println!("read of all {found} entries: {took:.2?}");
+    }
+    let began = Instant::now();
+    store.open("long").await.unwrap();
+    println!("open: {:.2?}", began.elapsed());
+    store.close().await;
+}
+
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        // Not in /tmp, which may be memory: what is measured is a disk.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        all("a folder", &ChapStore::sqlite(&folder.path().join("coordinator")).unwrap()).await;
         let cluster = TestCluster::start().await;
         let database = cluster.store().await;
-        let store = ChapStore::postgres(&database);
-        commits(&store, 1).await;
-        commits(&store, 8).await;
-        let mut version = 0;
-        for entries in [1_000, 50_000] {
-            while version * 500 < entries {
-                store
-                    .commit(vec![change("long", version, version * 500..(version + 1) * 500)])
-                    .await
-                    .unwrap();
-                version += 1;
-            }
-            println!("at {entries} entries:");
-            reads(&store, entries).await;
-        }
-        for _ in 0..3 {
-            let (found, took) = scan(&store).await;
-            println!("read of all {found} entries: {took:.2?}");
-        }
-        let began = Instant::now();
-        store.open("long").await.unwrap();
-        println!("open: {:.2?}", began.elapsed());
-        store.close().await;
+        all("Postgres", &ChapStore::postgres(&database)).await;
         database.close().await;
     });
 }

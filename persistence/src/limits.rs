@@ -109,3 +109,35 @@ pub const CHAP_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Longest name that is its own key, in bytes: every id and URI the rules accept; it fits an index row with room to spare.
 pub const CHAP_NAME_BYTES: usize = 512;
+
+/// Connections that read a file of workspaces at once; each has [`CHAP_READER_CACHE_KIB`].
+pub const CHAP_READERS: usize = 6;
+
+/// Cache of a file's writer, in KiB: the pages that busy workspaces write again and again.
+pub const CHAP_WRITER_CACHE_KIB: i64 = 8 * 1024;
+
+/// Cache of a connection that reads a file, in KiB.
+pub const CHAP_READER_CACHE_KIB: i64 = 2 * 1024;
+
+/// Statements that a connection to a file keeps prepared: all of a writer's, and the combinations of filters.
+pub const CHAP_STATEMENTS: usize = 64;
+
+/// Objects or entries of a file that are read without leaving the task that asks: a tenth of a millisecond's work.
+pub const CHAP_GLANCE: usize = 32;
+
+/// Pages of 4 KiB in SQLite's log at which it is moved into the tables: enough that pages written often are moved once,
+/// few enough that the move, a few milliseconds, is no event.
+pub const CHAP_LOG_PAGES: usize = 4096;
+
+/// Records of a journal that are brought into the tables in one transaction.
+pub const CHAP_APPLY: usize = 256;
+
+/// Longest wait for more records before a transaction where several workspaces write: a page that changes ten times in it
+/// is written once. Whoever reads what waits ends the wait.
+pub const CHAP_APPLY_LINGER: Duration = Duration::from_millis(25);
+
+/// Bytes of records that may wait for the tables, besides what the journal itself bounds; beyond it commits wait.
+pub const CHAP_UNAPPLIED_BYTES: usize = 8 * 1024 * 1024;
+
+/// Workspaces of which a folder's writer remembers where they stand: far more than are busy at once.
+pub const CHAP_HEADS: usize = 4096;

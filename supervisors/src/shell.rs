@@ -227,7 +227,9 @@ fn message_span(sender: &Span, label: &'static str, incarnation: &Incarnation) -
         !sender.is_disabled() && sender.metadata().is_some_and(|sender| sender.target() != BACKGROUND_TARGET);
     let (actor, generation) = (&*incarnation.path, incarnation.generation);
     if traced {
-        tracing::info_span!(target: "choir::actor", parent: sender, "message", actor, message = label, generation)
+        let span = tracing::info_span!(target: "choir::actor", parent: sender, "message", actor, message = label, generation);
+        // Where spans are not exported the sender's own still says whose the lines are that are written here.
+        if span.is_disabled() { sender.clone() } else { span }
     } else {
         tracing::info_span!(target: BACKGROUND_TARGET, parent: None, "message", actor, message = label, generation)
     }

@@ -112,7 +112,9 @@ pub(crate) enum Failed {
 impl Failed {
     pub(crate) const fn message(self) -> &'static str {
         match self {
-            Self::Busy => "The Coordinator has too many calls waiting. Nothing was done; try again.",
+            Self::Busy => {
+                "The Coordinator has too many calls waiting, or of this participant. Nothing was done; try again."
+            }
             Self::NotStored => "The Coordinator's store is not available. Nothing was done; try again.",
             Self::Ending => "The Coordinator is ending. Nothing was done; try again when it is back.",
             Self::Unknown => {

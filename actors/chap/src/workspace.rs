@@ -161,6 +161,8 @@ pub struct Workspace {
     pub(crate) meta: Option<Meta>,
     pub(crate) members: BTreeMap<String, Member>,
     cache: HashMap<ObjectKey, Cached>,
+    /// The changed ones among them.
+    dirty: Vec<ObjectKey>,
     cached_bytes: usize,
     open: BTreeMap<ObjectKind, Vec<Object>>,
     steps: u64,
@@ -178,6 +180,7 @@ impl Workspace {
             meta: None,
             members: BTreeMap::new(),
             cache: HashMap::new(),
+            dirty: Vec::new(),
             cached_bytes: 0,
             open: BTreeMap::new(),
             steps: 0,
@@ -252,8 +255,10 @@ impl Workspace {
 
     /// Everything up to now is stored.
     pub fn committed(&mut self) {
-        for cached in self.cache.values_mut() {
-            cached.dirty = false;
+        for key in self.dirty.drain(..) {
+            if let Some(cached) = self.cache.get_mut(&key) {
+                cached.dirty = false;
+            }
         }
         self.trim(self.steps + 1);
     }
@@ -319,6 +324,9 @@ impl Workspace {
     fn remember(&mut self, key: ObjectKey, body: Option<Arc<str>>, dirty: bool) {
         let size = |body: &Option<Arc<str>>| body.as_ref().map_or(0, |body| body.len());
         self.cached_bytes += size(&body);
+        if dirty {
+            self.dirty.push(key.clone());
+        }
         if let Some(old) = self.cache.insert(key, Cached { body, dirty, used: self.steps }) {
             self.cached_bytes -= size(&old.body);
         }

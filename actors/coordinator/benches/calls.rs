@@ -201,6 +201,12 @@ fn main() {
     runtime.block_on(async {
         println!("in memory:");
         all(&ChapStore::memory()).await;
+        println!("in a folder:");
+        // Not in /tmp, which may be memory: what is measured is a disk.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let store = ChapStore::sqlite(&folder.path().join("coordinator")).unwrap();
+        all(&store).await;
+        store.close().await;
         println!("in Postgres:");
         let cluster = TestCluster::start().await;
         let database = cluster.store().await;

@@ -49,7 +49,7 @@ pub struct Quota {
 impl Default for Quota {
     /// Far above what a person or an agent does, far below what one Coordinator carries.
     fn default() -> Self {
-        Self { calls_per_second: 2_000.0, burst: 4_000.0, outstanding: 256 }
+        Self { calls_per_second: 5_000.0, burst: 10_000.0, outstanding: 256 }
     }
 }
 

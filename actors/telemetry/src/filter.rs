@@ -48,8 +48,24 @@ pub(crate) fn capped(meta: &Metadata<'_>) -> bool {
         .is_none_or(|(_, most)| most.is_some_and(|most| *meta.level() <= most))
 }
 
-/// Log lines: capped, and no measurements.
-pub(crate) fn for_logs(meta: &Metadata<'_>) -> bool {
+/// Names of fields by which a span says whose the lines inside it are.
+pub(crate) const SESSION_FIELDS: [&str; 2] = ["session", "choir.session"];
+
+/// See [`SESSION_FIELDS`].
+pub(crate) const LANE_FIELDS: [&str; 2] = ["lane", "choir.lane"];
+
+/// Whether a span of this kind says whose the lines inside it are.
+pub(crate) fn tells(meta: &Metadata<'_>) -> bool {
+    SESSION_FIELDS.iter().chain(&LANE_FIELDS).any(|name| meta.fields().field(name).is_some())
+}
+
+/// Log lines: capped, and no measurements. Where spans are exported a line names the one it is in; where they are not,
+/// only those that tell the lines inside them something are made at all.
+pub(crate) fn for_logs(meta: &Metadata<'_>, exporting: bool) -> bool {
+    said(meta) && (exporting || !meta.is_span() || tells(meta))
+}
+
+fn said(meta: &Metadata<'_>) -> bool {
     capped(meta) && meta.target() != METRIC_TARGET
 }
 
@@ -58,7 +74,7 @@ pub(crate) fn for_logs(meta: &Metadata<'_>) -> bool {
 pub(crate) fn for_traces(meta: &Metadata<'_>) -> bool {
     let unwanted =
         |target| target == BACKGROUND_TARGET || NO_SPANS.iter().any(|library| is_of(target, library));
-    for_logs(meta) && !(meta.is_span() && unwanted(meta.target()))
+    said(meta) && !(meta.is_span() && unwanted(meta.target()))
 }
 
 /// Reads the operator's filter, such as `info,choir_link=debug`.

@@ -15,6 +15,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::filter::{LANE_FIELDS, SESSION_FIELDS, tells};
 use crate::limits::{FIELD_BYTES, LINE_FIELDS};
 use crate::scrub::Scrubber;
 use crate::writer::LogWriter;
@@ -68,8 +69,8 @@ impl<'a> Fields<'a> {
         let shown = cut(&scrubbed);
         match field.name() {
             "message" => self.message = shown,
-            "session" | "choir.session" => self.session = Some(shown),
-            "lane" | "choir.lane" => self.lane = Some(shown),
+            name if SESSION_FIELDS.contains(&name) => self.session = Some(shown),
+            name if LANE_FIELDS.contains(&name) => self.lane = Some(shown),
             _ => self.put(field, Value::String(shown)),
         }
     }
@@ -119,6 +120,9 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
+        if !tells(attributes.metadata()) {
+            return;
+        }
         let mut fields = Fields::new(&self.scrubber);
         attributes.record(&mut fields);
         if let (Some(span), true) = (ctx.span(id), fields.session.is_some() || fields.lane.is_some()) {
@@ -127,9 +131,9 @@ where
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
+        let Some(span) = ctx.span(id).filter(|span| tells(span.metadata())) else { return };
         let mut fields = Fields::new(&self.scrubber);
         values.record(&mut fields);
-        let Some(span) = ctx.span(id) else { return };
         let mut extensions = span.extensions_mut();
         if extensions.get_mut::<Correlation>().is_none() {
             extensions.insert(Correlation::default());

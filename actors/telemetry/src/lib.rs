@@ -179,6 +179,7 @@ pub fn build(config: TelemetryConfig) -> Result<(Telemetry, Dispatch), Telemetry
             })
         })
         .transpose()?;
+    let exporting = export.is_some();
     let lines = JsonLines {
         source: config.instance,
         session: config.session,
@@ -186,27 +187,30 @@ pub fn build(config: TelemetryConfig) -> Result<(Telemetry, Dispatch), Telemetry
         writer: writer.clone(),
         whole: std::sync::OnceLock::new(),
     }
-    .with_filter(logs.and(filter_fn(filter::for_logs)));
-    let spans = export.as_ref().map(|export| {
-        tracing_opentelemetry::layer()
-            .with_tracer(export.tracer.tracer("choir"))
-            .with_context_activation(false)
-            .with_threads(false)
-            .with_location(false)
-            .with_tracked_inactivity(false)
-            .with_filter(traces.and(filter_fn(filter::for_traces)))
-    });
-    let measurements = export.as_ref().map(|export| {
-        tracing_opentelemetry::MetricsLayer::new(export.meter.clone())
-            .with_filter(filter_fn(|meta| meta.target() == METRIC_TARGET))
-    });
+    .with_filter(logs.and(filter_fn(move |meta| filter::for_logs(meta, exporting))));
     let metrics = export.as_ref().map_or_else(Metrics::off, |export| {
         let metrics = Metrics::new(export.meter.meter("choir"));
         let writer = writer.clone();
         metrics.observe_dropped(move || writer.dropped());
         metrics
     });
-    let dispatch = Dispatch::new(Registry::default().with(lines).with(spans).with(measurements));
+    let logged = Registry::default().with(lines);
+    // A layer that is absent counts as one that wants everything: then every span of a process that exports none is made.
+    let dispatch = match &export {
+        None => Dispatch::new(logged),
+        Some(export) => {
+            let spans = tracing_opentelemetry::layer()
+                .with_tracer(export.tracer.tracer("choir"))
+                .with_context_activation(false)
+                .with_threads(false)
+                .with_location(false)
+                .with_tracked_inactivity(false)
+                .with_filter(traces.and(filter_fn(filter::for_traces)));
+            let measurements = tracing_opentelemetry::MetricsLayer::new(export.meter.clone())
+                .with_filter(filter_fn(|meta| meta.target() == METRIC_TARGET));
+            Dispatch::new(logged.with(spans).with(measurements))
+        }
+    };
     Ok((Telemetry { scrubber: config.scrubber, metrics, writer, export }, dispatch))
 }
 

@@ -98,6 +98,21 @@ async fn a_session_that_is_recorded_later_is_on_the_lines_after() {
 }
 
 #[tokio::test]
+async fn where_nothing_is_exported_only_spans_that_tell_their_lines_something_are_made() {
+    let log = log("info");
+    let of_session = tracing::info_span!("turn", choir.session = "01S");
+    of_session.in_scope(|| {
+        let of_none = tracing::info_span!("message", actor = "arbiter");
+        assert!(of_none.is_disabled());
+        of_none.in_scope(|| tracing::info!("inside"));
+    });
+    assert!(!of_session.is_disabled());
+    assert!(!tracing::event_enabled!(target: "choir::metric", tracing::Level::INFO));
+    let lines = log.lines().await;
+    assert_eq!(lines[0]["session"], "01S");
+}
+
+#[tokio::test]
 async fn a_known_secret_is_masked_in_messages_fields_and_spans() {
     let log = log("info");
     let canary = "sk-canary \"quoted\" 42";

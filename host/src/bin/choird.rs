@@ -30,6 +30,10 @@ Environment:
 Exit codes: 0 stopped as asked; 2 wrong arguments; 3 something it needs does not work; 4 its own fault;
 5 refused by a rule (another choird runs here, files open to others).";
 
+/// Calls, messages and events are many short-lived allocations on several threads, on which it saves a tenth of the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(name = "choird", version, about = "Choir's daemon: owns what is durable, runs and watches agents", after_help = AFTER)]
 struct Arguments {
@@ -60,7 +64,8 @@ It listens on an address as well only if --listen is given.
 
 Examples:
   choird coordinator
-  choird coordinator --mcp-stdio --store postgres --mcp-as agent:writer@example.org
+  choird coordinator --mcp-stdio --store sqlite --mcp-as agent:writer@example.org
+  choird coordinator --store sqlite --enable-chain
   choird coordinator --listen 127.0.0.1:7717 --store postgres --enable-chain
   choird coordinator --listen 0.0.0.0:7717 --tls-certificate chain.pem --tls-key key.pem --tokens tokens.json
 
@@ -143,6 +148,8 @@ struct CoordinatorArgs {
 enum StoreKind {
     /// In memory: everything ends with the process
     Memory,
+    /// In the folder `coordinator` of the state directory: durable, fast, and needs no server
+    Sqlite,
     /// In Postgres: `DATABASE_URL`, else a private cluster in the state directory
     Postgres,
 }
@@ -196,12 +203,15 @@ fn main() -> ExitCode {
 }
 
 fn run_coordinator(wanted: CoordinatorArgs, state_dir: Option<PathBuf>, quiet: bool) -> ExitCode {
+    let located = || StateDir::locate(state_dir.as_deref());
     let store = match wanted.store {
-        StoreKind::Memory => StoreChoice::Memory,
-        StoreKind::Postgres => match StateDir::locate(state_dir.as_deref()) {
-            Ok(state) => StoreChoice::Postgres(state),
-            Err(error) => return fail(&error, 3),
-        },
+        StoreKind::Memory => Ok(StoreChoice::Memory),
+        StoreKind::Sqlite => located().map(StoreChoice::Sqlite),
+        StoreKind::Postgres => located().map(StoreChoice::Postgres),
+    };
+    let store = match store {
+        Ok(store) => store,
+        Err(error) => return fail(&error, 3),
     };
     let auth = match wanted.tokens.as_deref().map(coordinator::read_tokens) {
         None => Auth::None,

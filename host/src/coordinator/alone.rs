@@ -1,4 +1,4 @@
-//! `choird coordinator`: a Coordinator by itself, in memory or over Postgres, until it is told to stop.
+//! `choird coordinator`: a Coordinator by itself, in memory, over a folder or over Postgres, until it is told to stop.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -35,6 +35,8 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub enum StoreChoice {
     /// In memory: they end with the process.
     Memory,
+    /// In a folder of this state directory.
+    Sqlite(StateDir),
     /// In `DATABASE_URL`'s database, else in a private cluster in this state directory.
     Postgres(StateDir),
 }
@@ -123,6 +125,15 @@ pub async fn run(options: Alone, ready: impl FnOnce(&Listen)) -> Result<(), Alon
     result
 }
 
+impl StoreChoice {
+    fn state(&self) -> Option<&StateDir> {
+        match self {
+            Self::Memory => None,
+            Self::Sqlite(state) | Self::Postgres(state) => Some(state),
+        }
+    }
+}
+
 impl Alone {
     fn server(&self) -> Option<HttpConfig> {
         let listen = Listen::Tcp(self.listen?);
@@ -147,7 +158,7 @@ fn log(options: &Alone) -> Result<Telemetry, TelemetryError> {
     let mut config = TelemetryConfig::new("choird", "coordinator");
     config.log_to_stderr = !options.quiet;
     config.otlp_endpoint.clone_from(&options.otlp_endpoint);
-    if let StoreChoice::Postgres(state) = &options.store {
+    if let Some(state) = options.store.state() {
         config.log_file = Some(state.log_file("coordinator"));
     }
     if let Ok(filter) = std::env::var(LOG_ENV) {
@@ -162,13 +173,19 @@ async fn live(
     signals: &Signals,
     ready: impl FnOnce(&Listen),
 ) -> Result<(), AloneError> {
-    let StoreChoice::Postgres(state) = &options.store else {
+    let Some(state) = options.store.state() else {
         let log = log_key::fleeting()?;
         return serve(ChapStore::memory(), log, options, server, signals, ready).await;
     };
     state.create()?;
     let _held = state.hold()?;
     let log = log_key::kept(state)?;
+    if matches!(options.store, StoreChoice::Sqlite(_)) {
+        let store = ChapStore::sqlite(&state.coordinator_folder())?;
+        let result = serve(store.clone(), log, options, server, signals, ready).await;
+        store.close().await;
+        return result;
+    }
     let source = tokio::select! {
         source = Source::find(None, None, state.root()) => source?,
         _ = signals.first() => return Ok(()),

@@ -61,7 +61,8 @@ pub(crate) struct Coordinator {
     child: Option<Child>,
     listen: String,
     options: Vec<String>,
-    durable: bool,
+    /// Where it keeps its workspaces; in memory without.
+    store: Option<&'static str>,
     /// Ends the database whatever becomes of the test.
     watchdog: Option<testing::Watchdog>,
     dir: tempfile::TempDir,
@@ -70,20 +71,25 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     /// One in memory, with these options.
     pub(crate) async fn start(options: &[&str]) -> Self {
-        Self::with(options, false).await
+        Self::with(options, None).await
     }
 
     /// One over a private Postgres.
     pub(crate) async fn durable(options: &[&str]) -> Self {
-        Self::with(options, true).await
+        Self::with(options, Some("postgres")).await
     }
 
-    async fn with(options: &[&str], durable: bool) -> Self {
+    /// One over a folder, with no server.
+    pub(crate) async fn in_folder(options: &[&str]) -> Self {
+        Self::with(options, Some("sqlite")).await
+    }
+
+    async fn with(options: &[&str], store: Option<&'static str>) -> Self {
         let dir = tempfile::Builder::new().prefix("choir-chap").tempdir_in("/tmp").unwrap();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let listen = "127.0.0.1:0".into();
-        let mut server = Self { child: None, listen, options, durable, watchdog: None, dir };
-        if durable {
+        let mut server = Self { child: None, listen, options, store, watchdog: None, dir };
+        if store == Some("postgres") {
             testing::binaries().await;
             server.watchdog = Some(testing::Watchdog::over(&server.state()));
         }
@@ -95,8 +101,8 @@ impl Coordinator {
     pub(crate) async fn start_again(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_choird"));
         command.args(["coordinator", "--quiet", "--listen", &self.listen]).args(&self.options);
-        if self.durable {
-            command.args(["--store", "postgres", "--state-dir"]).arg(self.state());
+        if let Some(store) = self.store {
+            command.args(["--store", store, "--state-dir"]).arg(self.state());
         }
         let mut child =
             command.env_remove("DATABASE_URL").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();

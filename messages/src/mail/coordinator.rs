@@ -30,8 +30,10 @@ pub type CallAnswer = Arc<[u8]>;
 /// Why a call has no JSON-RPC answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// Too much waits already: nothing was done.
-    #[error("the Coordinator has too many calls waiting; nothing was done, try again")]
+    /// Too much waits already, or the participant calls too often: nothing was done.
+    #[error(
+        "the Coordinator has too many calls waiting, or of this participant; nothing was done, try again"
+    )]
     Busy,
     /// The store did not take it, and nothing was done.
     #[error("the store is not available; nothing was done, try again: {0}")]

@@ -8,30 +8,19 @@ use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
-use choir_messages::chap::Change;
 use futures_util::FutureExt;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use sqlx::{Connection, PgConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{Instrument as _, Span};
 
 use super::CommitError;
 use super::names;
+use super::queue::{Commit, gather, refuse, take_waiting, verdict};
 use super::rows::{Rows, standings};
 use crate::error::StoreError;
 use crate::limits;
 use crate::store::claim::Claim;
-
-/// One commit that waits.
-#[derive(Debug)]
-pub(crate) struct Commit {
-    pub(crate) change: Change,
-    /// Bytes of its texts.
-    pub(crate) bytes: usize,
-    pub(crate) reply: oneshot::Sender<Result<(), CommitError>>,
-    /// Whose work it is, for the trace.
-    pub(crate) span: Span,
-}
 
 pub(crate) struct Committer {
     claim: Claim,
@@ -177,26 +166,7 @@ impl Committer {
         self.connection = Some(connection);
         self.used = Instant::now();
         for (commit, key) in group.into_iter().zip(keys) {
-            let standing = found.get(&key);
-            let before = i64::try_from(commit.change.version_before).ok();
-            let verdict = if standing.is_some_and(|s| s.is_after(&commit.change)) {
-                Ok(())
-            } else if standing.map_or(Some(0), |s| Some(s.version)) == before {
-                Err(CommitError::NotWritten(lost.clone()))
-            } else {
-                Err(CommitError::Conflict)
-            };
-            let _ = commit.reply.send(verdict);
-        }
-    }
-}
-
-/// Takes what is there, up to a group's size.
-fn take_waiting(waiting: &mut VecDeque<Commit>, queue: &mut mpsc::Receiver<Commit>) {
-    while waiting.len() < limits::CHAP_GROUP {
-        match queue.try_recv() {
-            Ok(commit) => waiting.push_back(commit),
-            Err(_) => break,
+            let _ = commit.reply.send(verdict(&commit.change, found.get(&key), &lost));
         }
     }
 }
@@ -215,102 +185,5 @@ fn answer(group: Vec<Commit>, taken: &HashSet<i64>) {
         let verdict = if taken.contains(&ord) { Ok(()) } else { Err(CommitError::Conflict) };
         // A caller that stopped waiting needs no answer.
         let _ = commit.reply.send(verdict);
-    }
-}
-
-fn refuse(group: Vec<Commit>, error: &StoreError) {
-    tracing::warn!(%error, commits = group.len(), "a group of commits was not written");
-    for commit in group {
-        let _ = commit.reply.send(Err(CommitError::NotWritten(error.clone())));
-    }
-}
-
-/// Takes the next group from the front: each workspace at most once, within the bounds. What stays keeps its order.
-/// Commits that nobody waits for any more are dropped: nobody was told anything about them.
-fn gather(waiting: &mut VecDeque<Commit>) -> Vec<Commit> {
-    let mut group: Vec<Commit> = Vec::new();
-    let mut later = VecDeque::new();
-    let mut taken: HashSet<String> = HashSet::new();
-    let mut bytes = 0usize;
-    while let Some(commit) = waiting.pop_front() {
-        if commit.reply.is_closed() {
-            continue;
-        }
-        let fits = group.is_empty()
-            || (group.len() < limits::CHAP_GROUP
-                && bytes.saturating_add(commit.bytes) <= limits::GROUP_BYTES);
-        let first = taken.insert(commit.change.workspace.clone());
-        if fits && first {
-            bytes = bytes.saturating_add(commit.bytes);
-            group.push(commit);
-        } else {
-            later.push_back(commit);
-        }
-    }
-    *waiting = later;
-    group
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-
-    fn commit(
-        workspace: u8,
-        number: u64,
-        bytes: usize,
-    ) -> (Commit, oneshot::Receiver<Result<(), CommitError>>) {
-        let (reply, answer) = oneshot::channel();
-        let change = Change {
-            workspace: workspace.to_string(),
-            version_before: number,
-            version_after: number + 1,
-            meta: String::new(),
-            puts: Vec::new(),
-            removes: Vec::new(),
-            entries: Vec::new(),
-            notices: Vec::new(),
-        };
-        (Commit { change, bytes, reply, span: Span::none() }, answer)
-    }
-
-    proptest! {
-        /// Every commit that is waited for is taken exactly once, each workspace's in order; no group has a workspace
-        /// twice or too many bytes.
-        #[test]
-        fn groups_take_all_commits_in_each_workspaces_order(
-            commits in prop::collection::vec((0u8..6, 0usize..10_000_000, prop::bool::weighted(0.9)), 0..200)
-        ) {
-            let mut waiting = VecDeque::new();
-            let mut answers = Vec::new();
-            let mut wanted = 0;
-            for ((workspace, bytes, waits), number) in commits.iter().zip(0u64..) {
-                let (commit, answer) = commit(*workspace, number, *bytes);
-                waiting.push_back(commit);
-                if *waits {
-                    wanted += 1;
-                    answers.push(answer);
-                }
-            }
-            let mut last: HashMap<String, u64> = HashMap::new();
-            let mut seen = 0;
-            while !waiting.is_empty() {
-                let group = gather(&mut waiting);
-                prop_assert!(group.len() <= limits::CHAP_GROUP);
-                let total: usize = group.iter().map(|c| c.bytes).sum();
-                prop_assert!(group.len() <= 1 || total <= limits::GROUP_BYTES);
-                for c in &group {
-                    if let Some(before) = last.insert(c.change.workspace.clone(), c.change.version_before) {
-                        prop_assert!(before < c.change.version_before);
-                    }
-                }
-                let names: HashSet<_> = group.iter().map(|c| c.change.workspace.clone()).collect();
-                prop_assert_eq!(names.len(), group.len());
-                seen += group.len();
-            }
-            prop_assert_eq!(seen, wanted);
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Where CHAP workspaces are kept: in Postgres, or in memory for tests and for Coordinators whose log may die with them.
-//! One interface, one test suite.
+//! Where CHAP workspaces are kept: in Postgres, in a folder with SQLite's tables for a Coordinator by itself, or in memory for tests
+//! and for Coordinators whose log may die with them. One interface, one test suite.
 //!
 //! A commit is all or nothing, in the order of versions: whoever does not know the newest version gets
 //! [`CommitError::Conflict`] and changes nothing. What [`ChapStore::commit`] has returned is on disk. Reads of one
@@ -13,11 +13,14 @@ mod memory;
 mod merge;
 mod names;
 mod postgres;
+mod queue;
 mod rows;
+mod sqlite;
 
 #[cfg(feature = "testing")]
 pub use faults::{Fault, Faults};
 
+use std::path::Path;
 use std::sync::Arc;
 
 use choir_messages::chap::{Change, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened};
@@ -28,6 +31,7 @@ use crate::Store;
 use crate::error::StoreError;
 use memory::Memory;
 use postgres::Postgres;
+use sqlite::Sqlite;
 
 /// Why a change was not committed, or may not have been.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -73,6 +77,7 @@ pub struct ChapStore(Variant);
 enum Variant {
     Memory(Arc<Memory>),
     Postgres(Postgres),
+    Sqlite(Sqlite),
 }
 
 impl ChapStore {
@@ -103,11 +108,23 @@ impl ChapStore {
         Self(Variant::Postgres(Postgres::connect(options)))
     }
 
+    /// The workspaces of a folder, which is made if it is not there, for its owner alone. Blocks while it is opened, and
+    /// while what a crash left in its journal is brought in. One such store a folder. Needs a tokio runtime when it is
+    /// used; its threads end with [`ChapStore::close`], or when the last clone is gone.
+    ///
+    /// # Errors
+    /// The folder is in use, cannot be made or written, or what is in it is damaged, another program's, or a newer
+    /// version's.
+    pub fn sqlite(folder: &Path) -> Result<Self, StoreError> {
+        Ok(Self(Variant::Sqlite(Sqlite::open(folder)?)))
+    }
+
     /// A workspace with its members, or none if there is no such workspace.
     pub async fn open(&self, workspace: &str) -> Result<Option<Opened>, StoreError> {
         match &self.0 {
             Variant::Memory(memory) => memory.open(workspace),
             Variant::Postgres(postgres) => postgres.open(workspace).await,
+            Variant::Sqlite(sqlite) => sqlite.open_workspace(workspace).await,
         }
     }
 
@@ -116,6 +133,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.load(workspace, keys),
             Variant::Postgres(postgres) => postgres.load(workspace, keys).await,
+            Variant::Sqlite(sqlite) => sqlite.load(workspace, keys).await,
         }
     }
 
@@ -131,6 +149,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.open_objects(workspace, kind, after, limit),
             Variant::Postgres(postgres) => postgres.open_objects(workspace, kind, after, limit).await,
+            Variant::Sqlite(sqlite) => sqlite.open_objects(workspace, kind, after, limit).await,
         }
     }
 
@@ -145,6 +164,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.commit(change),
             Variant::Postgres(postgres) => postgres.commit(change).await,
+            Variant::Sqlite(sqlite) => sqlite.commit(change).await,
         }
     }
 
@@ -155,6 +175,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.entries(workspace, query),
             Variant::Postgres(postgres) => postgres.entries(workspace, query).await,
+            Variant::Sqlite(sqlite) => sqlite.entries(workspace, query).await,
         }
     }
 
@@ -169,6 +190,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.notices(workspace, participant, after, limit),
             Variant::Postgres(postgres) => postgres.notices(workspace, participant, after, limit).await,
+            Variant::Sqlite(sqlite) => sqlite.notices(workspace, participant, after, limit).await,
         }
     }
 
@@ -187,6 +209,9 @@ impl ChapStore {
             Variant::Postgres(postgres) => {
                 postgres.prune_notices(workspace, participant, up_to, keep, older_than).await
             }
+            Variant::Sqlite(sqlite) => {
+                sqlite.prune_notices(workspace, participant, up_to, keep, older_than).await
+            }
         }
     }
 
@@ -201,6 +226,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.due(until, except, limit),
             Variant::Postgres(postgres) => postgres.due(until, except, limit).await,
+            Variant::Sqlite(sqlite) => sqlite.due(until, except, limit).await,
         }
     }
 
@@ -209,6 +235,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.next_due(after),
             Variant::Postgres(postgres) => postgres.next_due(after).await,
+            Variant::Sqlite(sqlite) => sqlite.next_due(after).await,
         }
     }
 
@@ -222,6 +249,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.workspaces(after, limit),
             Variant::Postgres(postgres) => postgres.workspaces(after, limit).await,
+            Variant::Sqlite(sqlite) => sqlite.workspaces(after, limit).await,
         }
     }
 
@@ -231,6 +259,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(_) => 0,
             Variant::Postgres(postgres) => postgres.waiting(),
+            Variant::Sqlite(sqlite) => sqlite.waiting(),
         }
     }
 
@@ -239,6 +268,7 @@ impl ChapStore {
         match &self.0 {
             Variant::Memory(memory) => memory.close(),
             Variant::Postgres(postgres) => postgres.close().await,
+            Variant::Sqlite(sqlite) => sqlite.close().await,
         }
     }
 }

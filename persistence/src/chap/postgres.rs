@@ -1,18 +1,18 @@
 //! The store in Postgres: reads through the pool, commits through the [`committer`](super::committer).
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use choir_messages::chap::{Change, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened};
 use choir_messages::time::Timestamp;
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres as Pg};
 use sqlx::{Connection as _, QueryBuilder, Row as _};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::committer::{Commit, Committer};
-use super::convert::{self, ObjectRow};
-use super::{CommitError, Due, WorkspaceSummary, merge, names};
+use super::committer::Committer;
+use super::convert::{self, DueRow, ObjectRow, SummaryRow};
+use super::queue::Queue;
+use super::{CommitError, Due, WorkspaceSummary, names};
 use crate::Store;
 use crate::error::StoreError;
 use crate::limits::{self, CHAP_PAGE, CHAP_PAGE_BYTES};
@@ -25,9 +25,6 @@ const CLAIM: i64 = 0x6368_6170;
 /// version (of the workspace's own row), then as an object's row; the workspace's body is its meta
 type MemberRow = (Option<i64>, String, String, Option<String>, String, bool, Option<i64>);
 
-/// workspace, workspace's name_json, kind, name, name_json, due
-type DueRow = (String, Option<String>, String, String, Option<String>, i64);
-
 #[derive(Debug, Clone)]
 pub(crate) struct Postgres {
     inner: Arc<Inner>,
@@ -36,8 +33,7 @@ pub(crate) struct Postgres {
 #[derive(Debug)]
 struct Inner {
     pool: PgPool,
-    /// None once closed: the committer ends when nobody can send it anything any more.
-    commits: RwLock<Option<mpsc::Sender<Commit>>>,
+    commits: Queue,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,10 +69,9 @@ impl Postgres {
         // The statement of a group never gains from the values it is planned for, and planning it takes longer than
         // running it.
         let options = options.options([("plan_cache_mode", "force_generic_plan")]);
-        let (commits, queue) = mpsc::channel(limits::CHAP_QUEUE);
+        let (commits, queue) = Queue::new();
         let task = tokio::spawn(Committer::new(Claim::with_key(options, CLAIM)).run(queue));
-        let (commits, committer) = (RwLock::new(Some(commits)), Mutex::new(Some(task)));
-        Self { inner: Arc::new(Inner { pool, commits, committer }) }
+        Self { inner: Arc::new(Inner { pool, commits, committer: Mutex::new(Some(task)) }) }
     }
 
     fn pool(&self) -> &PgPool {
@@ -84,12 +79,11 @@ impl Postgres {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        let commits = self.inner.commits.read().unwrap_or_else(PoisonError::into_inner);
-        commits.as_ref().map_or(0, |queue| queue.max_capacity().saturating_sub(queue.capacity()))
+        self.inner.commits.waiting()
     }
 
     pub(crate) async fn close(&self) {
-        drop(self.inner.commits.write().unwrap_or_else(PoisonError::into_inner).take());
+        self.inner.commits.close();
         let task = self.inner.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut task) = task
             && tokio::time::timeout(limits::CHAP_COMMIT_WITHIN, &mut task).await.is_err()
@@ -101,26 +95,7 @@ impl Postgres {
     }
 
     pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {
-        let commits = self.inner.commits.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(commits) = commits else { return Err(CommitError::NotWritten(StoreError::Closed)) };
-        let (reply, answer) = oneshot::channel();
-        let bytes = merge::weight(&change);
-        let commit = Commit { change, bytes, reply, span: tracing::Span::current() };
-        match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.send(commit)).await {
-            Err(_) => {
-                let full = StoreError::Unavailable("too many commits wait".into());
-                return Err(CommitError::NotWritten(full));
-            }
-            Ok(Err(_)) => return Err(CommitError::NotWritten(StoreError::Closed)),
-            Ok(Ok(())) => {}
-        }
-        // Not held while waiting: `close` waits for the last sender.
-        drop(commits);
-        match tokio::time::timeout(limits::CHAP_COMMIT_WITHIN, answer).await {
-            Ok(Ok(verdict)) => verdict,
-            // The committer panicked or was aborted, or is late.
-            Ok(Err(_)) | Err(_) => Err(CommitError::Unknown(StoreError::Unconfirmed)),
-        }
+        self.inner.commits.commit(change).await
     }
 
     pub(crate) async fn open(&self, workspace: &str) -> Result<Option<Opened>, StoreError> {
@@ -310,18 +285,7 @@ impl Postgres {
         .bind(except.iter().map(|name| names::key(name)).collect::<Vec<_>>())
         .fetch_all(self.pool())
         .await?;
-        rows.into_iter()
-            .map(|(workspace, workspace_json, kind, name, name_json, at)| {
-                Ok(Due {
-                    workspace: names::name(workspace, workspace_json.as_deref())?,
-                    key: ObjectKey {
-                        kind: convert::kind(&kind)?,
-                        id: names::name(name, name_json.as_deref())?,
-                    },
-                    at: ids::at(at),
-                })
-            })
-            .collect()
+        rows.into_iter().map(convert::due).collect()
     }
 
     pub(crate) async fn next_due(&self, after: Option<Timestamp>) -> Result<Option<Timestamp>, StoreError> {
@@ -338,7 +302,7 @@ impl Postgres {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<WorkspaceSummary>, StoreError> {
-        let rows: Vec<(String, Option<String>, i64, i64)> = sqlx::query_as(
+        let rows: Vec<SummaryRow> = sqlx::query_as(
             "SELECT name, name_json, version, entries FROM choir_control.chap_workspaces
              WHERE $1::text IS NULL OR name > $1 ORDER BY name LIMIT $2",
         )
@@ -346,15 +310,7 @@ impl Postgres {
         .bind(rows_wanted(limit))
         .fetch_all(self.pool())
         .await?;
-        rows.into_iter()
-            .map(|(name, name_json, version, entries)| {
-                Ok(WorkspaceSummary {
-                    workspace: names::name(name, name_json.as_deref())?,
-                    version: convert::count(version)?,
-                    entries: convert::count(entries)?,
-                })
-            })
-            .collect()
+        rows.into_iter().map(convert::summary).collect()
     }
 }
 

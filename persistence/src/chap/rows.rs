@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use choir_messages::chap::Change;
 use sqlx::PgConnection;
 
-use super::names;
-use crate::store::ids;
+use super::queue::Standing;
+use super::{convert, names};
 
 /// The statement. The function moves a workspace only from the version and the log's end that the change builds on, and
 /// writes the other rows of those that moved. It is a transaction of its own, so one round trip makes it durable.
@@ -84,12 +84,6 @@ struct Notices<'a> {
     body: Vec<&'a str>,
 }
 
-/// A number as its column holds it. Versions, places and times are counted up from small ones; one beyond the column
-/// would be a defect, and then meets a constraint instead of another number's row.
-fn number(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(-1)
-}
-
 impl<'a> Rows<'a> {
     /// Takes one merged change; its place in the group is how many were taken before.
     pub(crate) fn add(&mut self, change: &'a Change) {
@@ -97,11 +91,11 @@ impl<'a> Rows<'a> {
         let ord = i64::try_from(self.head.name.len()).unwrap_or(i64::MAX);
         self.head.name_json.push(names::beside(&change.workspace, &name));
         self.head.name.push(name);
-        self.head.version_before.push(number(change.version_before));
-        self.head.version_after.push(number(change.version_after));
+        self.head.version_before.push(convert::number(change.version_before));
+        self.head.version_after.push(convert::number(change.version_after));
         self.head.meta.push(&change.meta);
-        self.head.entries_before.push(change.entries.first().map(|e| number(e.seq)));
-        self.head.entries_after.push(change.entries.last().map(|e| number(e.seq.saturating_add(1))));
+        self.head.entries_before.push(change.entries.first().map(|e| convert::number(e.seq)));
+        self.head.entries_after.push(change.entries.last().map(|e| convert::number(e.seq.saturating_add(1))));
         for key in &change.removes {
             self.removed.ord.push(ord);
             self.removed.kind.push(key.kind.as_str());
@@ -119,20 +113,18 @@ impl<'a> Rows<'a> {
             self.put.due.push(object.due.map(|at| i64::try_from(at.millis()).unwrap_or(i64::MAX)));
         }
         for entry in &change.entries {
-            let seq = number(entry.seq);
+            let seq = convert::number(entry.seq);
             let sender = entry.from.as_deref().map(names::key);
             let sender_json =
                 entry.from.as_deref().zip(sender.as_deref()).and_then(|(n, k)| names::beside(n, k));
             self.entry.ord.push(ord);
             self.entry.seq.push(seq);
-            self.entry.arrived.push(number(entry.arrived.millis()));
+            self.entry.arrived.push(convert::number(entry.arrived.millis()));
             self.entry.refused.push(entry.refused);
             self.entry.method.push(names::key(&entry.method));
             self.entry.sender.push(sender);
             self.entry.sender_json.push(sender_json);
-            self.entry.tasks_json.push(
-                (!entry.tasks.is_empty()).then(|| serde_json::Value::from(entry.tasks.clone()).to_string()),
-            );
+            self.entry.tasks_json.push(convert::tasks_json(&entry.tasks));
             self.entry.record.push(&entry.record);
             self.entry.prev_hash.push(entry.prev_hash.as_deref());
             let mut named = HashSet::new();
@@ -145,7 +137,7 @@ impl<'a> Rows<'a> {
         for notice in &change.notices {
             self.notice.ord.push(ord);
             self.notice.recipient.push(names::key(&notice.to));
-            self.notice.number.push(number(notice.number));
+            self.notice.number.push(convert::number(notice.number));
             self.notice.body.push(&notice.body);
         }
     }
@@ -195,13 +187,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where a workspace stands, for settling.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) version: i64,
-    pub(crate) meta: String,
-}
-
 /// Where these workspaces stand now, by the key of their names.
 pub(crate) async fn standings(
     connection: &mut PgConnection,
@@ -213,11 +198,4 @@ pub(crate) async fn standings(
             .fetch_all(connection)
             .await?;
     Ok(rows.into_iter().map(|(name, version, meta)| (name, Standing { version, meta })).collect())
-}
-
-impl Standing {
-    /// Whether this is what the change leaves behind. The meta decides where two changes could have one version.
-    pub(crate) fn is_after(&self, change: &Change) -> bool {
-        ids::column(change.version_after).is_ok_and(|after| after == self.version) && self.meta == change.meta
-    }
 }

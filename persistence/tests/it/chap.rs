@@ -1,4 +1,5 @@
-//! What every store of workspaces promises: each test runs on the one in memory and on the one in Postgres.
+//! What every store of workspaces promises: each test runs on the one in memory, on the one in Postgres and on the one in a
+//! folder.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use choir_persistence::chap::{ChapStore, CommitError, Due, WorkspaceSummary};
 use choir_persistence::limits::{CHAP_PAGE, CHAP_PAGE_BYTES};
 use choir_persistence::testing::TestCluster;
 
-/// Makes two tests of one: in memory and in Postgres.
-macro_rules! on_both_stores {
+/// Makes three tests of one: in memory, in Postgres and in a folder.
+macro_rules! on_every_store {
     ($($test:ident)*) => {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread")]
@@ -29,10 +30,19 @@ macro_rules! on_both_stores {
                 store.close().await;
             })*
         }
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                let folder = tempfile::tempdir().unwrap();
+                let workspaces = super::ChapStore::sqlite(&folder.path().join("coordinator")).unwrap();
+                super::$test(workspaces.clone()).await;
+                workspaces.close().await;
+            })*
+        }
     };
 }
 
-on_both_stores! {
+on_every_store! {
     a_workspace_opens_as_it_was_committed_and_an_unknown_one_is_none
     a_change_that_does_not_continue_the_workspace_conflicts_and_changes_nothing
     of_many_writers_on_one_version_exactly_one_wins

@@ -4,6 +4,7 @@
 
 mod chap;
 mod chap_erasure;
+mod chap_folder;
 mod chap_postgres;
 mod cluster;
 mod committer;
