@@ -25,12 +25,19 @@ fn no_schedule_of_crashes_loses_a_message_or_repeats_an_effect() {
         total.kills += report.kills;
         total.events += report.events;
         total.effects += report.effects;
+        total.runs.ended += report.runs.ended;
+        total.runs.ran += report.runs.ran;
+        total.runs.unknown += report.runs.unknown;
+        total.runs.given_up += report.runs.given_up;
+        total.runs.stopped += report.runs.stopped;
     }
     println!("{total:?}");
     // The schedules must reach what they are for.
     assert!(total.kills > 5_000, "{total:?}");
     assert!(total.effects > 1000, "{total:?}");
     assert!(total.answered > total.failed, "{total:?}");
+    assert!(total.runs.ended > 1000 && total.runs.ran > 500, "{total:?}");
+    assert!(total.runs.unknown > 20 && total.runs.stopped > 100 && total.runs.given_up > 10, "{total:?}");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::process::Output;
 use choir_scripted_model::Script;
 use serde_json::{Value, json};
 
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
 use support::World;
 
 async fn ctl(world: &World, arguments: &[&str]) -> Output {
@@ -129,6 +131,105 @@ async fn tampered(world: &World, export: &str, trace: &str, other: &str) {
     let third = format!("{other}-3");
     assert!(
         fails(world, 5, &["ledger", "import", export, "--home", &third]).await.contains("does not verify")
+    );
+}
+
+/// Begins a run whose command waits for the file `go`, and returns its trace once the command runs.
+async fn begin_and_wait(world: &World) -> (String, tokio::process::Child) {
+    let mut command = world.command(env!("CARGO_BIN_EXE_choirctl"));
+    command.args(["--json", "ledger", "run", "run until [ -e go ]; do sleep 0.05; done"]);
+    let mut run = command
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(run.stdout.as_mut().unwrap()).lines();
+    let started = async {
+        let mut trace = None;
+        loop {
+            let line = told.next_line().await.unwrap().expect("the run goes on");
+            let line: Value = serde_json::from_str(&line).unwrap();
+            trace = trace.or_else(|| line["trace"].as_str().map(str::to_owned));
+            if line["kind"] == "tool_execution_started" {
+                break trace.unwrap();
+            }
+        }
+    };
+    let trace = tokio::time::timeout(support::SOON, started).await.expect("the command is started");
+    (trace, run)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_use_is_not_rotated_and_a_revoked_one_ends_its_run_which_says_why() {
+    let world = World::new(Script::default(), |_| {}).await;
+    let (trace, run) = begin_and_wait(&world).await;
+    let keys: Value =
+        serde_json::from_str(&good(&world, &["--json", "ledger", "key", "list"]).await).unwrap();
+    let identities = keys["identities"].as_array().unwrap();
+    let executor = identities.iter().find(|identity| identity["agent_id"] == "executor-agent").unwrap();
+    let key = executor["key_id"].as_str().unwrap();
+    let refused = fails(&world, 5, &["ledger", "key", "rotate", key]).await;
+    assert!(refused.contains(&format!("ledger abort {trace}")), "{refused}");
+    assert!(refused.contains(&format!("ledger key revoke {key}")), "{refused}");
+
+    good(&world, &["ledger", "key", "revoke", key, "--reason", "lost"]).await;
+    std::fs::write(world.workspace().join("go"), "").unwrap();
+    let ended = tokio::time::timeout(support::SOON, run.wait_with_output()).await.expect("it ends").unwrap();
+    assert_eq!(ended.status.code(), Some(3), "{}", err(&ended));
+    assert!(err(&ended).contains(&format!("its key {key} was revoked")), "{}", err(&ended));
+    // What was signed before the revocation is good; what is missing is the end.
+    let report = ctl(&world, &["--json", "ledger", "verify", "--trace", &trace]).await;
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["run"]["status"], "failed");
+    assert!(report["run"]["reason"].as_str().unwrap().contains("was revoked"), "{report}");
+    for failure in report["failures"].as_array().unwrap() {
+        assert!(!failure["verification_step"].as_str().unwrap().contains("KEY"), "{failure}");
+        assert!(!failure["verification_step"].as_str().unwrap().contains("SIGNATURE"), "{failure}");
+    }
+    // The next run has a new key, and once it has ended that key is rotated.
+    good(&world, &["ledger", "run", "read go"]).await;
+    let keys: Value =
+        serde_json::from_str(&good(&world, &["--json", "ledger", "key", "list"]).await).unwrap();
+    let active =
+        |identity: &&Value| identity["agent_id"] == "executor-agent" && identity["status"] == "active";
+    let executor = keys["identities"].as_array().unwrap().iter().find(active).unwrap();
+    good(&world, &["ledger", "key", "rotate", executor["key_id"].as_str().unwrap()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_with_a_revoked_key_that_choird_finds_at_its_start_ends_as_failed() {
+    let mut world = World::new(Script::default(), |_| {}).await;
+    let (trace, run) = begin_and_wait(&world).await;
+    world.kill_choird().await;
+    drop(run);
+    let keys: Value =
+        serde_json::from_str(&good(&world, &["--json", "ledger", "key", "list"]).await).unwrap();
+    for identity in keys["identities"].as_array().unwrap() {
+        good(&world, &["ledger", "key", "revoke", identity["key_id"].as_str().unwrap()]).await;
+    }
+    std::fs::write(world.workspace().join("go"), "").unwrap();
+    world.start().await;
+    let told = fails(&world, 3, &["ledger", "follow", &trace]).await;
+    assert!(told.contains("cannot go on") && told.contains("was revoked"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aborted_run_is_told_from_a_failed_one_by_whoever_verifies_it() {
+    let world = World::new(Script::default(), |_| {}).await;
+    let (trace, run) = begin_and_wait(&world).await;
+    let told = good(&world, &["ledger", "abort", &trace, "--reason", "wrong file"]).await;
+    assert!(told.contains("aborted: wrong file"), "{told}");
+    let ended = tokio::time::timeout(support::SOON, run.wait_with_output()).await.expect("it ends").unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
+    let told = fails(&world, 1, &["ledger", "verify", "--trace", &trace]).await;
+    assert!(told.contains("The run was aborted before its end.") && told.contains(": wrong file"), "{told}");
+    let report = ctl(&world, &["--json", "ledger", "verify", "--trace", &trace]).await;
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(
+        (&report["run"]["status"], &report["run"]["reason"]),
+        (&json!("aborted"), &json!("wrong file"))
     );
 }
 

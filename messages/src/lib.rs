@@ -10,6 +10,7 @@ pub mod chap;
 pub mod codec;
 pub mod event;
 pub mod id;
+pub mod invariant;
 pub mod json;
 pub mod limits;
 pub mod mail;

@@ -13,6 +13,9 @@ pub enum BookError {
     /// The trace's rules refuse it; nothing was written.
     #[error("{0}")]
     Refused(String),
+    /// The role signs no more in this trace, whatever it has to say; nothing was written.
+    #[error("{0}")]
+    NoSigner(String),
     /// It could not be written. What was acknowledged before stands.
     #[error("{0}")]
     Failed(String),

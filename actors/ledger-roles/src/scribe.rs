@@ -131,8 +131,10 @@ impl Actor for Scribe {
                 return self.end(Ending::Failed, "its session was never initialised", false).await;
             };
             let draft = Draft::new(EventType::SessionInitialized, task.payload(self.deps.agent.as_str()));
-            if let Err(error) = self.append(Role::Planner, vec![draft]).await? {
-                return Err(Failure::new(error.to_string()));
+            match self.append(Role::Planner, vec![draft]).await? {
+                Ok(()) => {}
+                Err(BookError::NoSigner(_)) => return Ok(()),
+                Err(error) => return Err(fail(error)),
             }
         }
         self.show();
@@ -182,11 +184,12 @@ impl Scribe {
         self.show();
         Ok(result.map_err(|error| match error {
             BookError::Refused(why) => NotAppended::Refused(why),
-            BookError::Failed(why) => NotAppended::Unavailable(why),
+            BookError::NoSigner(why) | BookError::Failed(why) => NotAppended::Unavailable(why),
         }))
     }
 
-    /// A writer that failed is of no more use: this incarnation ends, and the next one opens the trace again.
+    /// A writer that failed is of no more use: this incarnation ends, and the next one opens the trace again. A role that
+    /// can sign no more ends the run, for nothing that is missing from it will come.
     async fn append(&mut self, role: Role, drafts: Vec<Draft>) -> Result<Result<(), BookError>, Failure> {
         let Some(book) = self.book.take() else { return Err(Failure::new("the run has ended")) };
         let board = Board::clone(&self.board);
@@ -204,11 +207,17 @@ impl Scribe {
         .await?;
         self.book = Some(book);
         self.board = Arc::new(board);
-        if let Err(BookError::Failed(why)) = &result {
-            self.show();
-            return Err(Failure::new(why.clone()));
+        match &result {
+            Err(BookError::Failed(why)) => {
+                self.show();
+                Err(Failure::new(why.clone()))
+            }
+            Err(BookError::NoSigner(why)) => {
+                self.end(Ending::Failed, why, false).await?;
+                Ok(result)
+            }
+            Ok(()) | Err(BookError::Refused(_)) => Ok(result),
         }
-        Ok(result)
     }
 
     /// Shows the board, and says to the roles that there is something to look at.

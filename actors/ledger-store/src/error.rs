@@ -135,6 +135,17 @@ pub enum StoreError {
         /// What is wrong.
         why: &'static str,
     },
+    /// A key that is needed where it is.
+    #[error(
+        "the running trace {trace} signs with the key {key_id}, so it cannot be rotated now: wait until the run has ended, or end it \
+         with `choirctl ledger abort {trace}`; if the key is compromised, `choirctl ledger key revoke {key_id}` withdraws it at once"
+    )]
+    KeyInUse {
+        /// The key.
+        key_id: String,
+        /// The trace.
+        trace: TraceId,
+    },
     /// A private key that others can read.
     #[error("the private key {} can be read by others; make it private (chmod 600), and rotate it if anyone may have read it", .0.display())]
     KeyExposed(PathBuf),
@@ -169,8 +180,8 @@ pub enum StoreError {
         /// The first.
         first: String,
     },
-    /// What is imported contradicts what is here.
-    #[error("{0}; it was not imported")]
+    /// What is asked for contradicts what is here.
+    #[error("{0}")]
     Conflict(String),
     /// The transparency log.
     #[error("{0}")]

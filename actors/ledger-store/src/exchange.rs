@@ -176,7 +176,7 @@ impl Home {
             let known = scan(&self.path(layout::events(other)))?.ids;
             if let Some(id) = ids.intersection(&known).next() {
                 return Err(StoreError::Conflict(format!(
-                    "its event {id} is here already, in the trace {other}"
+                    "its event {id} is here already, in the trace {other}; it was not imported"
                 )));
             }
         }
@@ -207,9 +207,11 @@ fn choose(from: &Path, asked: Option<TraceId>) -> Result<TraceId, StoreError> {
     match traces.as_slice() {
         [trace] => Ok(*trace),
         [] => Err(StoreError::NoHome(from.to_owned())),
-        many => {
-            Err(StoreError::Conflict(format!("{} holds {} traces: say which", from.display(), many.len())))
-        }
+        many => Err(StoreError::Conflict(format!(
+            "{} holds {} traces: say which one is to be imported",
+            from.display(),
+            many.len()
+        ))),
     }
 }
 

@@ -191,13 +191,18 @@ impl Home {
         Ok(self.sound_fold()?.head)
     }
 
+    /// Waits for the lock of the keys: whoever has it may count on the registry as it is.
+    pub(crate) fn lock_keys(&self) -> Result<Lock, StoreError> {
+        Lock::wait(&self.path(KEYS_LOCK), &self.path("keys"))
+    }
+
     /// Makes changes to the registry under its lock: `decide` sees the registry and says what to append, and by whom it is
     /// signed (the root key, unless a key is given).
     pub(crate) fn change_registry<T>(
         &self,
         decide: impl FnOnce(&Registry, &str) -> Result<(T, Option<(Change, Option<Signed>)>), StoreError>,
     ) -> Result<T, StoreError> {
-        let _lock = Lock::wait(&self.path(KEYS_LOCK), &self.path("keys"))?;
+        let _lock = self.lock_keys()?;
         let fold = self.sound_fold()?;
         // The log's times do not go back with the clock.
         let now = self.now().to_string().max(fold.registry.generated_at.clone());

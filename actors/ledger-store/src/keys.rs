@@ -45,6 +45,15 @@ impl Signer {
     }
 }
 
+/// Why a key signs no more, if so; what it signed before is another matter.
+pub(crate) const fn signs_no_more(identity: &Identity) -> Option<&'static str> {
+    match identity.status {
+        KeyStatus::Active => None,
+        KeyStatus::Rotated => Some("was replaced by another one, and signs no more"),
+        KeyStatus::Revoked => Some("was revoked, and signs no more"),
+    }
+}
+
 /// Whether a text may be an agent's id: what events allow, and no more than a file name takes.
 fn is_agent_id(text: &str) -> bool {
     let legal = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
@@ -118,8 +127,8 @@ impl Home {
         let fault = |why| StoreError::Key { key_id: key_id.to_owned(), why };
         let registry = self.registry()?;
         let identity = registry.by_key(key_id).ok_or_else(|| fault("is not in the registry"))?;
-        if identity.status != KeyStatus::Active {
-            return Err(fault("is rotated or revoked, and signs no more"));
+        if let Some(why) = signs_no_more(identity) {
+            return Err(fault(why));
         }
         let key = pem::read(&self.private_path(identity)?)?;
         let key = key.ok_or_else(|| fault("has no private half in keys/private"))?;
@@ -129,16 +138,15 @@ impl Home {
         Ok(Signer { identity: Arc::new(identity.clone()), key: Arc::new(key) })
     }
 
-    /// Replaces an active key by a new one of the same agent; the old key signs that. Refused while a trace that is still
-    /// running names the old key: its events would no longer verify.
+    /// Replaces an active key by a new one of the same agent; the old key signs that. Refused while a running trace names
+    /// the old key: a trace's participants stand from its beginning, so nothing that the new key signs would verify in it.
     pub fn rotate_key(&self, key_id: &str) -> Result<Signer, StoreError> {
         let old = self.signer(key_id)?;
-        if let Some(busy) = self.running_with(key_id)? {
-            return Err(StoreError::Conflict(format!(
-                "the running trace {busy} signs with the key {key_id}: let it end, or abort it, before rotating the key"
-            )));
-        }
         let new = self.change_registry(|_, now| {
+            // Under the lock of the keys, which a trace that begins takes, too.
+            if let Some(trace) = self.running_with(key_id)? {
+                return Err(StoreError::KeyInUse { key_id: key_id.to_owned(), trace });
+            }
             let own = old.identity();
             let (identity, _) = self.fresh(&own.agent_id, &own.display_name, &own.role_capabilities, now)?;
             let new = identity.key_id.clone();
@@ -171,7 +179,7 @@ impl Home {
                 Ok((false, None))
             }
             Some(_) => Err(StoreError::Conflict(format!(
-                "the key {} is here under another agent or with another public key",
+                "the key {} is here under another agent or with another public key; the trace was not imported",
                 identity.key_id
             ))),
             None => Ok((true, Some((Change::Adopt { identity: Box::new(identity.clone()) }, None)))),

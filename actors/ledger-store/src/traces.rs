@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use choir_ledger::event::Event;
 use choir_ledger::id::{ReportId, TraceId};
-use choir_ledger::identity::KeyStatus;
 use choir_ledger::layout;
 use choir_ledger::meta::{Participant, TraceMeta, TraceStatus};
 use choir_ledger::trace::{Phase, Policy, PolicyProfile, Step, Trace};
@@ -18,6 +17,7 @@ use crate::checkpoint::Head;
 use crate::disk::{self, Lock};
 use crate::error::StoreError;
 use crate::home::Home;
+use crate::keys::signs_no_more;
 use crate::ledger::{self, End, Torn};
 use crate::writer::{STATUS_REASON, Start, TraceWriter, owned};
 
@@ -73,6 +73,8 @@ impl Home {
         if task_id.is_empty() || task_id.len() > MAX_TASK_ID_BYTES {
             return Err(StoreError::Name { what: "a task's id", form: "1 to 256 bytes" });
         }
+        // Until the trace is there to be seen, so that no key of it is rotated in between.
+        let keys = self.lock_keys()?;
         let started_at = self.check_participants(&participants)?.max(self.now());
         let trace_id = TraceId::from_parts(started_at.millis(), TraceId::fresh().bits());
         let mut other = serde_json::Map::new();
@@ -103,6 +105,7 @@ impl Home {
         let tail = disk::open_tail(&folder.join(layout::EVENTS))?;
         let head = Head { events: 0, hash: Digest::ZERO, status: TraceStatus::Running, artifacts: 0 };
         self.write_head(&meta, &head)?;
+        drop(keys);
         let trace = Trace::new(policy.clone());
         let start = Start {
             home: self.clone(),
@@ -137,8 +140,7 @@ impl Home {
                     role: role.as_str(),
                 });
             };
-            if identity.status != KeyStatus::Active {
-                let why = "is rotated or revoked, and signs no more";
+            if let Some(why) = signs_no_more(identity) {
                 return Err(StoreError::Key { key_id: key_id.clone(), why });
             }
             since = since.max(choir_ledger::time::parse(&identity.created_at).unwrap_or(since));

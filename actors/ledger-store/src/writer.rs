@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use choir_ledger::event::{Descriptor, Event, EventType, Role, UnsignedEvent};
 use choir_ledger::id::{ClaimId, EventId, TraceId};
-use choir_ledger::identity::{Identity, KeyStatus};
+use choir_ledger::identity::Identity;
 use choir_ledger::json::{Owned, Value};
 use choir_ledger::meta::{TraceMeta, TraceStatus};
 use choir_ledger::trace::{Act, Phase, Policy, Refused, Step, Trace};
@@ -19,7 +19,7 @@ use crate::bounds::{MAX_EVENT_BYTES, QUEUE, QUEUE_WAIT, TICKET_WAIT};
 use crate::disk::{Lock, Tail};
 use crate::error::StoreError;
 use crate::home::Home;
-use crate::keys::Signer;
+use crate::keys::{Signer, signs_no_more};
 use crate::scribe::{Job, Line, Scribe, Shared};
 use crate::ticket::{Ticket, ticket};
 
@@ -225,8 +225,7 @@ impl TraceWriter {
             let role = draft.role.as_str();
             return Err(StoreError::NotParticipant { agent_id: actor.agent_id, key_id: actor.key_id, role });
         }
-        if known.is_some_and(|identity| identity.status != KeyStatus::Active) {
-            let why = "is rotated or revoked, and signs no more";
+        if let Some(why) = known.and_then(signs_no_more) {
             return Err(StoreError::Key { key_id: actor.key_id, why });
         }
         Ok(())

@@ -33,7 +33,7 @@ pub use finding::{
 pub use home::{Folder, Home, Memory};
 pub use lines::MAX_LINE;
 pub use registry::MAX_REGISTRY;
-pub use report::{CheckResult, CheckStatus, Metrics, Report, Verdict};
+pub use report::{CheckResult, CheckStatus, Metrics, Report, RunSaid, Verdict};
 pub use rule::Rule;
 pub use said::MAX_META;
 
@@ -152,7 +152,9 @@ pub fn verify(home: &dyn Home, trace: TraceId, options: Options) -> Report {
     }
     let (findings, mut metrics) = fold.end(home, trace);
     metrics.verification_duration_ms = begun.elapsed().as_secs_f64() * 1_000.0;
-    Report::new(trace, options.reading, options.profile, findings, metrics)
+    // The original does not look at it.
+    let run = context.said.run.filter(|_| options.reading == Reading::Strict);
+    Report::new(trace, options.reading, options.profile, run, findings, metrics)
 }
 
 /// [`verify`] for a home in a folder.

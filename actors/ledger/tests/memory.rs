@@ -53,10 +53,12 @@ fn memory_does_not_grow_with_the_ledger() {
         assert_eq!(report.verification_status, Verdict::Fail);
         report.metrics.event_count
     };
-    let few = run(2);
+    let few = run(4);
     let before = peak();
-    let many = run(16);
-    assert!(many > 7 * few);
+    let many = run(24);
+    assert!(many > 5 * few);
+    // How many chunks are under way at the worst moment differs a little from run to run; twenty megabytes of lines, and ten
+    // times that in their parsed form, would not pass.
     let grown = peak() - before;
-    assert!(grown < 4 << 10, "eight times the ledger took {grown} KiB more");
+    assert!(grown < 8 << 10, "six times the ledger took {grown} KiB more");
 }

@@ -4,9 +4,8 @@
 //! They are written against the table's plain content and do not use its shortcuts (the noted blockers), so that an
 //! error in a shortcut shows.
 
-use std::fmt;
-
 use choir_messages::id::InvocationId;
+use choir_messages::invariant::Broken;
 use choir_messages::tool::{Lane, LockMode, LockSpec, ResourceKey};
 
 use crate::bounds::{MAX_LOCKS_PER_SET, MAX_REQUESTS, MAX_WAITING};
@@ -46,27 +45,6 @@ pub struct Step<'a> {
     pub actions: &'a [Action],
     /// The table after.
     pub after: &'a LockManager,
-}
-
-/// An invariant that does not hold.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Broken {
-    /// Its number.
-    pub id: &'static str,
-    /// What it says.
-    pub says: &'static str,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.id, self.says)
-    }
-}
-
-impl fmt::Debug for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// Every invariant of the table.

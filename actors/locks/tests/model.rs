@@ -5,8 +5,9 @@
 
 mod common;
 
-use choir_locks::invariants::{Broken, Step, broken_by, check_invariants};
+use choir_locks::invariants::{Step, broken_by, check_invariants};
 use choir_locks::{Action, LockEvent, LockManager, MAX_WAIT_MS};
+use choir_messages::invariant::Broken;
 use choir_messages::tool::LockMode;
 use common::{acquire, call, release};
 use stateright::{Checker, Model, Property};

@@ -11,7 +11,7 @@ use choir_messages::id::{InvocationId, MessageId, ModelCallId};
 use choir_messages::mail::{Execution, Proposal, ProposalRefused};
 use choir_messages::model::Turn;
 use choir_messages::time::Timestamp;
-use choir_messages::tool::{Lane, Replay, ToolOutcome};
+use choir_messages::tool::{Lane, Replay, ToolOutcome, ToolStatus};
 use choir_messages::wire::{Budgets, Signal};
 use choir_replicator::journal::Journal;
 use choir_replicator::stream::{Action as StreamAction, Event as StreamEvent, Outcome, Stream};
@@ -96,12 +96,17 @@ impl Agent {
         self.stream_actions(actions);
     }
 
+    /// The host says these over the link.
+    pub fn hear(&mut self, signals: Vec<Signal>) {
+        self.mail.extend(signals.into_iter().map(|signal| Mail::ToArbiter(Decide::Signal(signal))));
+    }
+
     fn start_arbiter(&mut self) {
         self.locks.step(LockEvent::NewEpoch, self.now_ms);
         let view = Arc::unwrap_or_clone(self.journal.view());
         self.arbiter = Arbiter::new("sim".parse().expect("a name"), view, Budgets::default());
         let decision = self.arbiter.start(&Rules);
-        self.carry_out(decision).expect("what an arbiter starts with is legal");
+        self.carry_out(&Lane::Edge, decision).expect("what an arbiter starts with is legal");
         self.start_edge();
     }
 
@@ -136,13 +141,17 @@ impl Agent {
         };
         match self.mail.remove(at) {
             Mail::ToArbiter(input) => {
+                let lane = match &input {
+                    Decide::Signal(Signal::RunTool { job, .. }) => Lane::Core(job.clone()),
+                    _ => Lane::Edge,
+                };
                 let mut decision = self.arbiter.decide(input, &Rules);
                 let _: Option<Answer> = decision.answer.take();
-                self.carry_out(decision).expect("what the arbiter commits of its own is legal");
+                self.carry_out(&lane, decision).expect("what the arbiter commits of its own is legal");
             }
             Mail::Proposal(proposal) => {
                 let decision = self.arbiter.decide(Decide::Propose(Lane::Edge, proposal), &Rules);
-                let result = self.carry_out(decision);
+                let result = self.carry_out(&Lane::Edge, decision);
                 self.mail.push(Mail::ToEdge(LaneInput::Proposed(result)));
             }
             Mail::ToEdge(input) => self.lane(input),
@@ -181,11 +190,10 @@ impl Agent {
         }
     }
 
-    fn carry_out(&mut self, decision: Decision) -> Result<(), ProposalRefused> {
+    fn carry_out(&mut self, lane: &Lane, decision: Decision) -> Result<(), ProposalRefused> {
         let mut effects = decision.effects;
         if !decision.commit.is_empty() {
-            let events =
-                self.journal.append(&Lane::Edge, decision.commit, Timestamp::from_millis(self.now_ms))?;
+            let events = self.journal.append(lane, decision.commit, Timestamp::from_millis(self.now_ms))?;
             effects.extend(self.arbiter.committed(&events, &Rules));
             self.mail.push(Mail::ToEdge(LaneInput::Committed(events)));
             let rev = self.journal.status().head.rev;
@@ -202,10 +210,20 @@ impl Agent {
                 Effect::Release(invocation) => self.release(invocation),
                 Effect::Prepare(execution) => self.mail.push(Mail::Prepare(execution)),
                 Effect::Execute(execution) => self.mail.push(Mail::Execute(execution)),
-                Effect::Cancel(_) => {}
+                Effect::Cancel(invocation) => self.cancel(invocation),
             }
         }
         Ok(())
+    }
+
+    /// A call that has not begun yet ends without an effect; one that has ended keeps its outcome.
+    fn cancel(&mut self, invocation: InvocationId) {
+        let waits =
+            |mail: &Mail| matches!(mail, Mail::Execute(execution) if execution.invocation == invocation);
+        let Some(at) = self.mail.iter().position(waits) else { return };
+        self.mail.remove(at);
+        let outcome = ToolOutcome::says(ToolStatus::Cancelled, "stopped");
+        self.mail.push(Mail::ToArbiter(Decide::Executed(invocation, Some(outcome))));
     }
 
     fn release(&mut self, invocation: InvocationId) {

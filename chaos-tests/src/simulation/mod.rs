@@ -2,9 +2,11 @@
 //! dies when. A failure names its seed; the seed replays it.
 
 mod agent;
+mod desk;
 mod world;
 
 pub use agent::Agent;
+pub use desk::{Desk, Runs};
 pub use world::{Host, Rules, Workspace, model};
 
 use choir_messages::event::{Event, EventBody, MessageOutcome};
@@ -25,6 +27,8 @@ pub struct Report {
     pub events: u64,
     /// Side effects.
     pub effects: u32,
+    /// What the ledger's desk had run.
+    pub runs: Runs,
 }
 
 /// Steps in which faults may happen; then the run must come to an end by itself.
@@ -42,7 +46,8 @@ pub fn run(seed: u64) -> Report {
     let mut agent = Agent::restore(&host);
     let mut report = Report::default();
     let messages = 1 + draw.below(5);
-    let kill_rate = [20, 60, 200][usize::try_from(draw.below(3)).unwrap_or(0)];
+    let mut desk = Desk::new(&mut draw);
+    let kill_rate = [8, 20, 60, 200][usize::try_from(draw.below(4)).unwrap_or(0)];
 
     for step in 0..FAULTY_STEPS + CALM_STEPS {
         let faulty = step < FAULTY_STEPS;
@@ -61,9 +66,12 @@ pub fn run(seed: u64) -> Report {
                 _ => agent.break_link(),
             }
         }
-        let done = host.inbox.len() as u64 == messages && host.inbox.iter().all(|row| row.2.is_some());
-        if done && !faulty {
+        let answered = host.inbox.len() as u64 == messages && host.inbox.iter().all(|row| row.2.is_some());
+        if answered && desk.is_done(&host.events) && !faulty {
             break;
+        }
+        if draw.once_in(20) {
+            agent.hear(desk.speak(&mut draw, &host.events));
         }
         agent.step(&mut draw, &mut host, &mut workspace);
     }
@@ -87,6 +95,7 @@ pub fn run(seed: u64) -> Report {
         "{} turns set aside after {resumed} resumptions",
         report.failed
     );
+    report.runs = desk.judge(&host.events, &workspace);
     for (invocation, count) in &workspace.effects {
         assert_eq!(*count, 1, "call {invocation} took effect {count} times");
         report.effects += count;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use choir_ledger::event::Role;
 use choir_ledger::trace::{Policy, PolicyProfile, Step, Trace};
 use choir_ledger_roles::book::Ending;
 use choir_ledger_roles::driver::Report;
@@ -180,6 +181,35 @@ async fn any_of_them_may_be_killed_at_any_step_and_the_run_is_completed() {
             let asked: std::collections::BTreeSet<InvocationId> =
                 house.hands.0.lock().unwrap().iter().copied().collect();
             assert_eq!(asked.len(), trace.executions().len(), "{victim} killed after {step} events");
+            house.tree.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_whose_key_is_revoked_ends_the_run_as_failed_when_it_next_speaks() {
+    for role in Role::ALL.iter().copied() {
+        for step in [0, 1, 4] {
+            let house = House::new().await;
+            house.reached(step).await;
+            let said = {
+                let mut shelf = house.shelf.lock().unwrap();
+                shelf.revoked = Some(role);
+                shelf.events.len()
+            };
+            let end = house.end().await;
+            if end.ending == Ending::Completed {
+                // The planner may have said all it had to say.
+                let later = house.shelf.lock().unwrap().events.split_off(said);
+                assert!(later.iter().all(|event| event.actor().role != role), "{role} after {step} events");
+                assert_eq!(role, Role::Planner);
+            } else {
+                let told = format!("the {role}'s key was revoked");
+                assert_eq!((end.ending, end.reason.as_str()), (Ending::Failed, told.as_str()));
+                assert_eq!(house.shelf.lock().unwrap().ended, Some((Ending::Failed, told)));
+            }
+            let run = house.tree.handle().snapshot().children.remove(0);
+            assert!(run.children.iter().all(|child| child.restarts == 0), "nobody crashed of it");
             house.tree.shutdown().await;
         }
     }

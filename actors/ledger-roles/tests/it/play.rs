@@ -301,7 +301,7 @@ impl Play {
                     match result {
                         Ok(_) => Ok(()),
                         Err((_, BookError::Refused(why))) => Err(NotAppended::Refused(why)),
-                        Err((_, BookError::Failed(why))) => panic!("{why}"),
+                        Err((_, BookError::Failed(why) | BookError::NoSigner(why))) => panic!("{why}"),
                     }
                 };
                 Input::Submitted(key, result)

@@ -23,6 +23,8 @@ pub(crate) struct Shelf {
     pub(crate) events: Vec<Event>,
     pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
     pub(crate) ended: Option<(Ending, String)>,
+    /// Whose key was revoked.
+    pub(crate) revoked: Option<Role>,
     /// Whether a book is open: there is one writer, as in the store.
     pub(crate) held: bool,
 }
@@ -101,6 +103,9 @@ impl MemoryBook {
         drafts: &[Draft],
         now: u64,
     ) -> Result<Vec<Event>, (Vec<Event>, BookError)> {
+        if self.shelf.lock().unwrap().revoked == Some(role) {
+            return Err((Vec::new(), BookError::NoSigner(format!("the {role}'s key was revoked"))));
+        }
         let mut done = Vec::new();
         for draft in drafts {
             match self.one(role, draft, now) {

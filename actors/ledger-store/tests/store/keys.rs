@@ -4,7 +4,9 @@ use crate::kit::{Cast, assert_sound, strictly};
 use choir_ledger::event::{EventType, Role};
 use choir_ledger::identity::{KeyStatus, Registry};
 use choir_ledger::layout;
+use choir_ledger::meta::TraceStatus;
 use choir_ledger::payload;
+use choir_ledger::trace::Policy;
 use choir_ledger::verify::Verdict;
 use choir_ledger_store::{Home, REGISTRY_LOG, StoreError, check_registry};
 use std::path::Path;
@@ -54,12 +56,41 @@ fn a_key_of_a_running_trace_is_not_rotated_and_a_revoked_one_signs_no_more() {
     let mut writer = cast.begin();
     cast.open(&mut writer);
     let key = cast.signer(Role::Executor).identity().key_id.clone();
-    assert!(matches!(cast.home.rotate_key(&key), Err(StoreError::Conflict(_))));
+    let trace = writer.trace_id();
+    let refused = cast.home.rotate_key(&key).unwrap_err();
+    assert!(matches!(&refused, StoreError::KeyInUse { trace: busy, .. } if *busy == trace), "{refused}");
+    for next in [format!("ledger abort {trace}"), format!("key revoke {key}"), "wait".to_owned()] {
+        assert!(refused.to_string().contains(&next), "{refused}");
+    }
     // Another process revokes it; this one sees that at the next event.
     Home::open(folder.path()).unwrap().revoke_key(&key, "compromised").unwrap();
     let record = payload::intent("text.count", &choir_messages::chain::Digest::of(b""), "low", "why");
     let refused = cast.try_say(&mut writer, EventType::ToolIntentSigned, record, vec![], vec![], None);
     assert!(matches!(refused, Err(StoreError::Key { .. })));
+}
+
+#[test]
+fn a_key_is_not_rotated_under_a_trace_that_begins_at_the_same_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = Home::create(folder.path()).unwrap();
+    for _ in 0..20 {
+        let cast = Cast::of(home.clone());
+        let key = cast.signer(Role::Critic).identity().key_id.clone();
+        let (begun, rotated) = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| cast.home.begin(cast.new_trace(Policy::default())));
+            let rotates = scope.spawn(|| Home::open(folder.path()).unwrap().rotate_key(&key));
+            (begins.join().unwrap(), rotates.join().unwrap())
+        });
+        match (begun, rotated) {
+            (Ok(mut writer), Err(StoreError::KeyInUse { .. })) => {
+                cast.open(&mut writer);
+                writer.finish(TraceStatus::Aborted, None).unwrap();
+            }
+            (Err(StoreError::Key { .. }), Ok(_)) => {}
+            other => panic!("one of them goes first: {other:?}"),
+        }
+    }
+    assert_eq!(findings(folder.path()), Vec::<String>::new());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A trace from its beginning to its end, and looked at.
 
-use crate::kit::{Cast, TOOL, assert_sound, bytes_of};
+use crate::kit::{Cast, TOOL, assert_sound, bytes_of, strictly};
 use choir_ledger::event::{EventType, Role};
 use choir_ledger::id::{ReportId, TraceId};
 use choir_ledger::meta::TraceStatus;
@@ -168,6 +168,13 @@ fn a_trace_ends_once_and_only_a_verified_one_succeeds() {
     let meta = writer.finish(TraceStatus::Aborted, Some("the operator said so")).unwrap();
     assert_eq!(meta.other.get("status_reason").unwrap(), "the operator said so");
     assert!(matches!(writer.finish(TraceStatus::Failed, None), Err(StoreError::Ended(_))));
+    // Whoever verifies it is told that the end is missing because somebody wanted it so.
+    let report = strictly(folder.path(), writer.trace_id());
+    let run = report.run.as_ref().unwrap();
+    assert_eq!((run.status.as_str(), run.reason.as_deref()), ("aborted", Some("the operator said so")));
+    assert_eq!(run.ended_at, meta.ended_at);
+    let text = report.to_text();
+    assert!(text.contains("was aborted before its end") && text.contains(": the operator said so"), "{text}");
     let review = payload::proposal("again", &[], &[], &[]);
     let refused = cast.try_say(&mut writer, EventType::ProposalCreated, review, vec![], vec![], None);
     assert!(matches!(refused, Err(StoreError::Ended(_))));

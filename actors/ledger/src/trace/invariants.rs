@@ -2,7 +2,7 @@
 //! (they compare two small structs); those over the whole trace are for tests and the model checker. They are written
 //! against what is remembered, not with the guards, so that an error in a guard shows.
 
-use std::fmt;
+use choir_messages::invariant::Broken;
 
 use super::phase::Phase;
 use super::policy::Policy;
@@ -42,27 +42,6 @@ pub struct TraceInvariant {
     pub says: &'static str,
     /// Whether it holds.
     pub holds: fn(&Trace) -> bool,
-}
-
-/// An invariant that does not hold.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Broken {
-    /// Its number.
-    pub id: &'static str,
-    /// What it says.
-    pub says: &'static str,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.id, self.says)
-    }
-}
-
-impl fmt::Debug for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// Every invariant of one change.

@@ -28,6 +28,7 @@ pub use step::{Act, Judgement, MAX_LIST, MAX_NAME_BYTES, Step, Subject, Verifica
 use std::collections::{BTreeMap, BTreeSet};
 
 use choir_messages::chain::Digest;
+use choir_messages::invariant::Broken;
 
 use crate::id::{ClaimId, EventId};
 
@@ -47,7 +48,7 @@ pub struct Trace {
     waiting: BTreeMap<u64, EventId>,
     executions: BTreeMap<String, Execution>,
     claims: BTreeMap<ClaimId, Claim>,
-    broken: Option<invariants::Broken>,
+    broken: Option<Broken>,
 }
 
 impl Trace {

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// bounds what one line can make the verifier hold (about ten times that, for its parsed form).
 pub const MAX_LINE: usize = 16 << 20;
 
-/// A chunk is handed on when it holds this many bytes: some ten milliseconds of work.
+/// A chunk is handed on when it holds this many bytes: some three milliseconds of work.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Bytes asked of the file at a time.

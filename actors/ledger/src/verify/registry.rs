@@ -17,7 +17,7 @@ pub const MAX_REGISTRY: u64 = 16 << 20;
 /// Signatures after which a key is worth a table ([`Comb`]); making one costs as much as verifying this many without.
 const WORTH_A_TABLE: u32 = 48;
 
-/// Keys that get a table at most, so that a registry of thousands of keys cannot fill the memory with 640 KiB each.
+/// Keys that get a table at most, so that a registry of thousands of keys cannot fill the memory with 480 KiB each.
 const MAX_TABLES: u32 = 8;
 
 /// How the registry says a key stands.
@@ -113,7 +113,8 @@ impl Keys {
         let Some(key) = &entry.public else { return Outcome::Known(false) };
         let table = match entry.table.get() {
             Some(table) => table.as_ref(),
-            None if entry.used.fetch_add(1, Ordering::Relaxed) < WORTH_A_TABLE => None,
+            // Too few so far; or one thread makes the table, and the others need not wait for it.
+            None if entry.used.fetch_add(1, Ordering::Relaxed) != WORTH_A_TABLE => None,
             None => entry
                 .table
                 .get_or_init(|| {

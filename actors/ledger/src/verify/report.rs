@@ -4,7 +4,7 @@ use super::finding::{Check, Failure, Findings, Warning};
 use super::{Profile, Reading};
 use crate::id::{ReportId, TraceId};
 use serde::Serialize;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// What a verification comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,6 +78,36 @@ pub struct Metrics {
     pub verification_duration_ms: f64,
 }
 
+/// How a run stands, in the words of the trace's meta file. No signature covers them, so nothing is judged by them but what
+/// the ledger contradicts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunSaid {
+    /// `running`, `succeeded`, `failed`, `aborted` or `tampered`.
+    pub status: String,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Why it ended so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for RunSaid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status.as_str() {
+            "running" => f.write_str("still under way")?,
+            status => f.write_str(status)?,
+        }
+        if let Some(at) = &self.ended_at {
+            write!(f, " at {at}")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The result of verifying one trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -93,6 +123,9 @@ pub struct Report {
     pub verification_status: Verdict,
     /// The verdict as a sentence.
     pub summary: String,
+    /// How the run stands; nothing in the compat reading, or if the meta file does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunSaid>,
     /// The ten checks.
     pub checks: Vec<CheckResult>,
     /// What is wrong, in the order of the checks.
@@ -112,6 +145,7 @@ impl Report {
         trace: TraceId,
         reading: Reading,
         profile: Profile,
+        run: Option<RunSaid>,
         mut findings: Findings,
         mut metrics: Metrics,
     ) -> Self {
@@ -124,11 +158,15 @@ impl Report {
             (0, _) => Verdict::PassWithWarnings,
             _ => Verdict::Fail,
         };
-        let summary = match verdict {
+        let mut summary = match verdict {
             Verdict::Pass => "All required checks passed.".to_owned(),
             Verdict::PassWithWarnings => format!("All required checks passed, with {warned} warnings."),
             Verdict::Fail => format!("Verification failed with {failed} findings."),
         };
+        if run.as_ref().is_some_and(|run| run.status == "aborted") {
+            // Then an end that is missing is no riddle.
+            summary.push_str(" The run was aborted before its end.");
+        }
         let checks = Check::ALL.iter().map(|check| CheckResult {
             check_id: *check,
             name: *check,
@@ -154,6 +192,7 @@ impl Report {
             verified_at: choir_messages::time::Timestamp::now().to_string(),
             verification_status: verdict,
             summary,
+            run,
             checks,
             failures: findings.failures,
             warnings: findings.warnings,
@@ -197,6 +236,9 @@ impl Report {
     fn write_text(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "Trace {}: {}", self.trace_id, self.verification_status.as_str())?;
         writeln!(out, "{}", self.summary)?;
+        if let Some(run) = &self.run {
+            writeln!(out, "Run: {run} (says its meta file)")?;
+        }
         writeln!(
             out,
             "{} events, {} artefacts, {} claims; reading {}, profile {}; {:.1} ms",

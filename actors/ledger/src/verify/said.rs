@@ -2,6 +2,7 @@
 
 use super::finding::{Check, Failure, FailureCode, Findings, Place};
 use super::home::{Home, read_bounded};
+use super::report::RunSaid;
 use super::rule::Rule;
 use crate::id::TraceId;
 use crate::json::{self, Value};
@@ -12,6 +13,9 @@ use std::collections::HashSet;
 /// The largest meta file that is read. It names participants, not events; 4 MiB is a thousand times the usual size.
 pub const MAX_META: u64 = 4 << 20;
 
+/// Characters of a status, a time or a reason that a report repeats.
+const MAX_SAID: usize = 500;
+
 /// Roles that must take part at least: planner, executor and critic.
 const MIN_ROLES: usize = 3;
 
@@ -20,7 +24,8 @@ const MIN_ROLES: usize = 3;
 pub(super) struct Said {
     trace_id: Option<String>,
     pub(super) started_at: Option<String>,
-    succeeded: bool,
+    /// How the run stands.
+    pub(super) run: Option<RunSaid>,
     /// Agent, role, key. Nothing if there is no list to hold actors against.
     participants: Option<HashSet<[String; 3]>>,
     head: Option<Digest>,
@@ -74,6 +79,7 @@ impl Said {
 
     fn take(meta: &Value<'_>) -> Self {
         let text = |name: &str| meta.get(name).and_then(Value::as_str).map(str::to_owned);
+        let short = |name: &str| text(name).map(|said| said.chars().take(MAX_SAID).collect::<String>());
         let participant = |value: &Value<'_>| {
             let part = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
             Some([part("agent_id")?, part("role")?, part("key_id")?])
@@ -82,7 +88,11 @@ impl Said {
         Self {
             trace_id: text("trace_id"),
             started_at: text("started_at").filter(|at| time::is_real(at)),
-            succeeded: text("status").as_deref() == Some("succeeded"),
+            run: short("status").map(|status| RunSaid {
+                status,
+                ended_at: short("ended_at"),
+                reason: short("status_reason"),
+            }),
             participants: participants.map(|list| list.iter().filter_map(participant).collect()),
             head: text("head_event_hash").and_then(|hash| hash.parse().ok()),
             event_count: meta.get("event_count").and_then(Value::as_f64),
@@ -140,7 +150,8 @@ impl Said {
                 "the meta file's head is not the last event's hash: events are missing or were added";
             fail(Check::Chain, FailureCode::ChainBreak, Rule::MetaFits, message.to_owned());
         }
-        if self.succeeded && found.recorded_fail.is_some() {
+        let succeeded = self.run.as_ref().is_some_and(|run| run.status == "succeeded");
+        if succeeded && found.recorded_fail.is_some() {
             let message = "the meta file says succeeded, but the verification in the ledger failed";
             fail(Check::Finalization, FailureCode::SchemaInvalid, Rule::StatusHonest, message.to_owned());
         }

@@ -139,7 +139,7 @@ pub enum KeyCommand {
     },
     /// Replace a key; the old one signs the change, and stays good for what it signed before
     #[command(
-        after_help = "Runs under way keep the key they began with and end as failed when they next sign: rotate between runs.\n\nExamples:\n  choirctl ledger key rotate key_0123456789abcdef"
+        after_help = "Refused with exit code 5 while a run signs with the key: wait until it has ended, or abort it. A key that is\ncompromised is revoked instead, at any time.\n\nExamples:\n  choirctl ledger key rotate key_0123456789abcdef"
     )]
     Rotate {
         /// The key's id
@@ -149,6 +149,9 @@ pub enum KeyCommand {
         home: HomeAt,
     },
     /// Withdraw a key: what it signs from now on is worth nothing
+    #[command(
+        after_help = "A run that needs the key ends as failed and says so; what the key signed before stays good. The next run gets a new\nkey.\n\nExamples:\n  choirctl ledger key revoke key_0123456789abcdef --reason 'the laptop was stolen'"
+    )]
     Revoke {
         /// The key's id
         key: String,

@@ -25,6 +25,7 @@ pub(super) fn stored(error: StoreError) -> ControlError {
         StoreError::Exists(_) | StoreError::Name { .. } | StoreError::Key { .. } => ErrorCode::Usage,
         StoreError::Unverified { .. }
         | StoreError::Conflict(_)
+        | StoreError::KeyInUse { .. }
         | StoreError::KeyExposed(_)
         | StoreError::Locked(_) => ErrorCode::Refused,
         StoreError::Damaged { .. } | StoreError::RolledBack { .. } | StoreError::Registry(_) => {

@@ -28,7 +28,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 pub(super) struct StoreBook {
     home: Home,
     writer: TraceWriter,
-    signers: BTreeMap<Role, Signer>,
+    /// Or why the role signs no more: its key was revoked since the trace began.
+    signers: BTreeMap<Role, Result<Signer, StoreError>>,
     carried: BTreeMap<Digest, Descriptor>,
 }
 
@@ -73,10 +74,12 @@ impl StoreBook {
             config_fingerprint: Some(fingerprint),
             tool_versions: Some(tool_versions),
         })?;
+        let signers = signers.into_iter().map(|(role, signer)| (role, Ok(signer))).collect();
         Ok(Self { home: home.clone(), writer, signers, carried: BTreeMap::new() })
     }
 
-    /// A trace that was begun before. Each role signs with the key it has in that trace.
+    /// A trace that was begun before. Each role signs with the key it has in that trace; one whose key is of no more use is
+    /// found out when it has something to say, for the others may be all that is still needed.
     pub(super) fn resume(home: &Home, trace: TraceId) -> Result<Opened, StoreError> {
         let until = Instant::now() + LET_GO;
         let resumed = loop {
@@ -94,7 +97,11 @@ impl StoreBook {
         }
         let mut signers = BTreeMap::new();
         for participant in &resumed.writer.meta().participants {
-            signers.insert(participant.role, home.signer(&participant.key_id)?);
+            let signer = match home.signer(&participant.key_id) {
+                Err(error) if !matches!(error, StoreError::Key { .. }) => return Err(error),
+                signer => signer,
+            };
+            signers.insert(participant.role, signer);
         }
         let mut carried = BTreeMap::new();
         for event in home.events(trace)? {
@@ -119,7 +126,11 @@ impl StoreBook {
             });
         }
         let claims = draft.claims.iter().filter_map(|id| id.parse::<ClaimId>().ok()).collect();
-        let signer = self.signers.get(&role).ok_or_else(|| StoreError::Refused(no_signer(role)))?;
+        let signer = match self.signers.get(&role) {
+            Some(Ok(signer)) => signer,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(StoreError::Refused(no_signer(role))),
+        };
         let appended = self.writer.append(choir_ledger_store::Draft {
             event_id: Some(event_id),
             event_type: draft.kind,
@@ -168,12 +179,14 @@ pub(super) fn ended(home: &Home, trace: TraceId) -> Option<RunEnd> {
 
 fn told(error: StoreError) -> BookError {
     match &error {
+        StoreError::Key { key_id, why } => BookError::NoSigner(format!(
+            "its key {key_id} {why}; what it signed before stays good, and a new run gets a new key"
+        )),
         // What is wrong with the event itself: trying again would not help.
         StoreError::Refused(_)
         | StoreError::TooLarge { .. }
         | StoreError::Build(_)
         | StoreError::NotParticipant { .. }
-        | StoreError::Key { .. }
         | StoreError::Artifact { .. } => BookError::Refused(error.to_string()),
         _ => BookError::Failed(error.to_string()),
     }
@@ -197,7 +210,12 @@ impl Book for StoreBook {
                     tickets.push(ticket);
                 }
                 Err(error) => {
-                    failed = Some(told(error));
+                    failed = Some(match told(error) {
+                        BookError::NoSigner(why) => {
+                            BookError::NoSigner(format!("the {} cannot go on: {why}", role.as_str()))
+                        }
+                        told => told,
+                    });
                     break;
                 }
             }
