@@ -38,13 +38,17 @@ async fn prepare(running: &Running) {
 }
 
 /// Lets the writers make calls, each numbered, and tells of every one that is over.
-fn write(running: &Running, each: u64, progress: &mpsc::UnboundedSender<()>) -> tokio::task::JoinSet<Fates> {
+fn write(
+    running: &Running,
+    numbers: std::ops::Range<u64>,
+    progress: &mpsc::UnboundedSender<()>,
+) -> tokio::task::JoinSet<Fates> {
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
-        let (client, progress) = (running.client.clone(), progress.clone());
+        let (client, progress, numbers) = (running.client.clone(), progress.clone(), numbers.clone());
         writers.spawn(async move {
             let mut fates = Fates::new();
-            for n in 0..each {
+            for n in numbers {
                 let number = writer * 1_000_000 + n;
                 let workspace = format!("w{}", (writer + n) % WORKSPACES);
                 fates.insert(number, client.task(&workspace, &format!("agent:{writer}"), number).await);
@@ -121,7 +125,7 @@ async fn workspace_actors_killed_under_eight_writers_cost_nothing_but_time() {
     let running = run_plain(&store).await;
     prepare(&running).await;
     let (progress, calls) = mpsc::unbounded_channel();
-    let writers = write(&running, 150, &progress);
+    let writers = write(&running, 0..150, &progress);
     drop(progress);
     let kills = rampage(&running, &mut Dice(11), calls, 10, &[]).await;
     let fates: Fates = writers.join_all().await.into_iter().flatten().collect();
@@ -129,6 +133,33 @@ async fn workspace_actors_killed_under_eight_writers_cost_nothing_but_time() {
     let (done, _) = judge(&store, &running, &fates).await;
     assert_eq!(done, fates.len(), "the death of a workspace actor is nobody's loss");
     running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actors_killed_and_a_folder_opened_again_under_eight_writers_lose_no_answered_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = ChapStore::sqlite(folder.path()).unwrap();
+    let mut all = Fates::new();
+    for seed in 1..=3 {
+        let running = run_plain(&store).await;
+        if seed == 1 {
+            prepare(&running).await;
+        }
+        let (progress, calls) = mpsc::unbounded_channel();
+        let writers = write(&running, seed * 1000..seed * 1000 + 80, &progress);
+        drop(progress);
+        let elsewhere = ["coordinator/pen", "coordinator/floor/dispatcher"];
+        rampage(&running, &mut Dice(seed), calls, 9, &elsewhere).await;
+        all.extend(writers.join_all().await.into_iter().flatten());
+        running.end().await;
+        store.close().await;
+        store = ChapStore::sqlite(folder.path()).unwrap();
+    }
+    let running = run_plain(&store).await;
+    let (done, _) = judge(&store, &running, &all).await;
+    assert!(done > all.len() / 2, "{done} of {}", all.len());
+    running.end().await;
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +183,7 @@ async fn whatever_is_killed_and_however_commits_fail_what_was_said_is_true() {
         let running = run_plain(&store).await;
         prepare(&running).await;
         let (progress, calls) = mpsc::unbounded_channel();
-        let writers = write(&running, 60, &progress);
+        let writers = write(&running, 0..60, &progress);
         drop(progress);
         let elsewhere =
             ["coordinator/pen", "coordinator/router", "coordinator/floor/dispatcher", "coordinator/inboxes"];
@@ -172,7 +203,7 @@ async fn postgres_killed_under_eight_writers_loses_no_answered_call() {
     let running = run_plain(&store).await;
     prepare(&running).await;
     let (progress, mut calls) = mpsc::unbounded_channel();
-    let writers = write(&running, 120, &progress);
+    let writers = write(&running, 0..120, &progress);
     drop(progress);
     for _ in 0..2 {
         for _ in 0..200 {

@@ -140,6 +140,7 @@ impl Journal {
         for segment in [&self.current, &self.other] {
             zero(&segment.whole)?;
         }
+        self.doubtful = false;
         self.restart(self.next);
         Ok(())
     }
@@ -177,4 +178,64 @@ fn zero(file: &File) -> io::Result<()> {
     }
     (&*file).flush()?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A_KEY: Key = [3; 32];
+
+    fn numbers(folder: &Path) -> Vec<u64> {
+        let (_, mut found) = Journal::open(folder, &A_KEY).unwrap();
+        found.sort_unstable_by_key(|record| record.number);
+        found.iter().map(|record| record.number).collect()
+    }
+
+    #[test]
+    fn a_record_whose_write_failed_is_not_there_once_it_was_cleared() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(folder.path(), &A_KEY).unwrap();
+        let record = |number| record::encode(&A_KEY, number, &[]).unwrap();
+        journal.append(&record(1)).unwrap();
+        // The disk refuses, though what was written may be there.
+        let refusing = File::open(folder.path().join(NAMES[0])).unwrap();
+        let good = std::mem::replace(&mut journal.current.records, refusing);
+        journal.current.whole.write_all_at(&record(2), journal.at).unwrap();
+        assert!(journal.append(&record(2)).is_err() && journal.clear().is_err());
+        assert_eq!(numbers(folder.path()), [1, 2]);
+        journal.current.records = good;
+        journal.clear().unwrap();
+        assert_eq!(numbers(folder.path()), [1]);
+        assert_eq!(journal.next(), 2);
+        journal.append(&record(2)).unwrap();
+        assert_eq!(numbers(folder.path()), [1, 2]);
+    }
+
+    #[test]
+    fn segments_take_turns_and_a_wiped_journal_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(folder.path(), &A_KEY).unwrap();
+        let mut turns = 0;
+        let each = SEGMENT / record::BLOCK as u64;
+        for number in 1..=each * 5 / 2 {
+            let record = record::encode(&A_KEY, number, &[]).unwrap();
+            if !journal.has_room(record.len()) {
+                assert_eq!(journal.overwritten_by_turning(), each * turns.max(1) - each);
+                journal.turn();
+                turns += 1;
+                assert_eq!(journal.newest(), each * turns);
+            }
+            // Not through the disk's cache each time: what counts is where it goes.
+            journal.current.whole.write_all_at(&record, journal.at).unwrap();
+            journal.at += record.len() as u64;
+            journal.next += 1;
+        }
+        assert_eq!(turns, 2);
+        // The first segment's second half is of its first turn still.
+        let found = numbers(folder.path());
+        assert_eq!((found.len() as u64, found.last()), (each * 2, Some(&(each * 5 / 2))));
+        journal.wipe().unwrap();
+        assert!(numbers(folder.path()).is_empty());
+    }
 }

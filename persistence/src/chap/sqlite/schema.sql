@@ -8,9 +8,9 @@ CREATE TABLE workspaces (
     ws         INTEGER PRIMARY KEY,
     name       TEXT NOT NULL UNIQUE,
     name_json  TEXT,
-    version    INTEGER NOT NULL CHECK (version >= 1),
+    version    INTEGER NOT NULL,
     -- Entries in its log: the next one's seq.
-    entries    INTEGER NOT NULL CHECK (entries >= 0),
+    entries    INTEGER NOT NULL,
     meta       TEXT NOT NULL
 ) STRICT;
 
@@ -29,7 +29,7 @@ CREATE INDEX objects_due ON objects (due) WHERE due IS NOT NULL;
 
 CREATE TABLE entries (
     ws           INTEGER NOT NULL,
-    seq          INTEGER NOT NULL CHECK (seq >= 0),
+    seq          INTEGER NOT NULL,
     arrived      INTEGER NOT NULL,
     refused      INTEGER,
     method       TEXT NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE entry_tasks (
 CREATE TABLE notices (
     ws         INTEGER NOT NULL,
     recipient  TEXT NOT NULL,
-    number     INTEGER NOT NULL CHECK (number >= 1),
+    number     INTEGER NOT NULL,
     body       TEXT NOT NULL,
     PRIMARY KEY (ws, recipient, number)
 ) STRICT, WITHOUT ROWID;

@@ -3,7 +3,8 @@
 //! says so.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -26,6 +27,7 @@ const PAGES_EACH: usize = 8;
 /// The connection that writes.
 #[derive(Debug)]
 pub(super) struct Tables {
+    path: PathBuf,
     connection: Connection,
     /// Pages of SQLite's own log since it was last moved into the tables, by estimate.
     log_pages: usize,
@@ -33,7 +35,7 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { connection: file::writer(path)?, log_pages: 0 })
+        Ok(Self { path: path.to_owned(), connection: file::writer(path)?, log_pages: 0 })
     }
 
     pub(super) const fn connection(&self) -> &Connection {
@@ -193,7 +195,13 @@ fn brought_in(tables: &Mutex<Tables>, shared: &Shared, batch: &[Durable]) -> boo
     let since = Instant::now();
     let mut said = false;
     loop {
-        let applied = tables.lock().unwrap_or_else(PoisonError::into_inner).apply(batch);
+        let mut held = tables.lock().unwrap_or_else(PoisonError::into_inner);
+        // A panic would be a defect; what it left begun is left behind with the connection.
+        let applied = catch_unwind(AssertUnwindSafe(|| held.apply(batch))).unwrap_or_else(|_| {
+            held.connection = file::writer(&held.path)?;
+            Err(StoreError::corrupt("a defect: bringing the journal in panicked"))
+        });
+        drop(held);
         let Err(error) = applied else { return true };
         if !said {
             tracing::error!(%error, "what is in the journal cannot be brought into the tables yet");

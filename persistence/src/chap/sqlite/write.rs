@@ -1,4 +1,5 @@
-//! What a change writes, statement by statement, within a transaction of the writer's.
+//! What a change writes, statement by statement, within a transaction of the tables'. A change that comes here is durable
+//! already, so nothing in it may be refused: only the file itself can fail.
 
 use std::collections::HashSet;
 
@@ -47,8 +48,9 @@ pub(super) fn change(connection: &Connection, change: &Change) -> Result<bool, S
     }
     // Of entries of this very change as well.
     erase(connection, ws, change)?;
-    let mut notices = connection
-        .prepare_cached("INSERT INTO notices (ws, recipient, number, body) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut notices = connection.prepare_cached(
+        "INSERT OR REPLACE INTO notices (ws, recipient, number, body) VALUES (?1, ?2, ?3, ?4)",
+    )?;
     for notice in &change.notices {
         notices.execute(params![ws, names::key(&notice.to), convert::number(notice.number), notice.body])?;
     }
@@ -111,7 +113,7 @@ fn entry(connection: &Connection, ws: i64, entry: &Entry) -> Result<(), StoreErr
             entry.prev_hash,
         ])?;
     let mut about =
-        connection.prepare_cached("INSERT INTO entry_tasks (ws, task, seq) VALUES (?1, ?2, ?3)")?;
+        connection.prepare_cached("INSERT OR IGNORE INTO entry_tasks (ws, task, seq) VALUES (?1, ?2, ?3)")?;
     let mut named = HashSet::new();
     for task in entry.tasks.iter().filter(|task| named.insert(task.as_str())) {
         about.execute(params![ws, names::key(task), seq])?;
@@ -121,9 +123,11 @@ fn entry(connection: &Connection, ws: i64, entry: &Entry) -> Result<(), StoreErr
 
 fn erase(connection: &Connection, ws: i64, change: &Change) -> Result<(), StoreError> {
     for object in change.puts.iter().filter(|object| object.key.kind == ObjectKind::Erasure) {
-        let erasure: Erasure = serde_json::from_str(&object.body)
-            .map_err(|error| StoreError::corrupt(format!("a redaction's order: {error}")))?;
-        let seq: i64 = object.key.id.parse().map_err(|_| StoreError::corrupt("a redaction's place"))?;
+        let order = serde_json::from_str::<Erasure>(&object.body).ok().zip(object.key.id.parse::<i64>().ok());
+        let Some((erasure, seq)) = order else {
+            tracing::error!("a redaction's order cannot be read; nothing was erased by it");
+            continue;
+        };
         let record: Option<String> = connection
             .prepare_cached("SELECT record FROM entries WHERE ws = ?1 AND seq = ?2")?
             .query_row([ws, seq], |row| row.get(0))

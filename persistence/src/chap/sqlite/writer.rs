@@ -88,6 +88,10 @@ impl Writer {
             span.follows_from(&other.span);
         }
         let _entered = span.enter();
+        // A record that may or may not be there would be brought in after a crash, over what is written now.
+        if let Err(error) = self.journal.clear() {
+            return refuse(group, &unavailable(&error));
+        }
         // Each change by itself either continues its workspace or does not; a group has a workspace once.
         let mut heads = Vec::with_capacity(group.len());
         let mut fitting = Vec::with_capacity(group.len());
@@ -155,7 +159,6 @@ impl Writer {
             self.journal.turn();
             self.shared.want_safe(self.journal.newest());
         }
-        self.journal.clear().map_err(|error| unavailable(&error))?;
         if let Err(error) = self.journal.append(&record) {
             return Err(self.cleared(&error));
         }
