@@ -1,5 +1,5 @@
-//! Where CHAP workspaces are kept: in Postgres, in a folder with SQLite's tables for a Coordinator by itself, or in memory for tests
-//! and for Coordinators whose log may die with them. One interface, one test suite.
+//! Where CHAP workspaces are kept: in Postgres, in a folder with SQLite's tables for a Coordinator by itself, or in memory
+//! for tests and for Coordinators whose log may die with them. One interface, one test suite.
 //!
 //! A commit is all or nothing, in the order of versions: whoever does not know the newest version gets
 //! [`CommitError::Conflict`] and changes nothing. What [`ChapStore::commit`] has returned is on disk. Reads of one

@@ -88,9 +88,13 @@ pub(super) fn create(path: &Path) -> Result<(), StoreError> {
         schema.pragma_update(None, "user_version", SCHEMA)?;
     }
     schema.commit()?;
-    // The file's own name must outlast a power failure too.
-    if let Some(folder) = path.parent() {
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(unavailable)?;
+    Ok(())
+}
+
+/// Makes the names of the folder's files, and its own, outlast a power failure.
+pub(super) fn sync_names(folder: &Path) -> std::io::Result<()> {
+    for folder in [Some(folder), folder.parent().filter(|parent| !parent.as_os_str().is_empty())] {
+        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
     }
     Ok(())
 }

@@ -221,7 +221,7 @@ mod tests {
         for number in 1..=each * 5 / 2 {
             let record = record::encode(&A_KEY, number, &[]).unwrap();
             if !journal.has_room(record.len()) {
-                assert_eq!(journal.overwritten_by_turning(), each * turns.max(1) - each);
+                assert_eq!(journal.overwritten_by_turning(), each * turns);
                 journal.turn();
                 turns += 1;
                 assert_eq!(journal.newest(), each * turns);

@@ -91,6 +91,7 @@ impl Sqlite {
         let mut tables = Tables::open(&path)?;
         let (key, applied) = tables.journal()?;
         let (mut journal, found) = Journal::open(folder, &key).map_err(unavailable)?;
+        file::sync_names(folder).map_err(unavailable)?;
         let pending = record::pending(found, applied)?;
         let newest = pending.last().map_or(applied, |record| record.number);
         tables.recover(pending)?;
