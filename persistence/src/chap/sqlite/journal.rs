@@ -3,7 +3,7 @@
 //! a sync costs otherwise; and a disk that is full cannot refuse it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -58,9 +58,7 @@ impl Journal {
         let mut found = Vec::new();
         let mut segment = |name| {
             let segment = Segment::open(&folder.join(name))?;
-            let mut bytes = Vec::new();
-            (&segment.whole).take(SEGMENT).read_to_end(&mut bytes)?;
-            found.extend(record::scan(key, &bytes));
+            found.extend(record::scan(key, SEGMENT, |into, at| segment.whole.read_exact_at(into, at))?);
             io::Result::Ok(segment)
         };
         let [current, other] = [segment(NAMES[0])?, segment(NAMES[1])?];

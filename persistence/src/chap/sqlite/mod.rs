@@ -357,7 +357,7 @@ mod tests {
             let (journaled, _) = store.inner.shared.standing();
             let mut found = Vec::new();
             for name in ["journal.0", "journal.1"] {
-                found.extend(record::scan(&key, &std::fs::read(folder.path().join(name)).unwrap()));
+                found.extend(record::scan_bytes(&key, &std::fs::read(folder.path().join(name)).unwrap()));
             }
             // What was written over since was safe by now; what was written since is not asked for.
             let (_, safe) = store.inner.shared.standing();

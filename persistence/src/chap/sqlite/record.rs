@@ -12,6 +12,8 @@
 //! A record fills whole blocks, so that writing one never touches the bytes of another. The key is random and kept in
 //! the tables: without it a stranger could write a call in whose text a record stands, and hope that a crash brings it up.
 
+use std::io;
+
 use choir_messages::chain::Digest;
 use choir_messages::chap::Change;
 use choir_messages::codec;
@@ -76,19 +78,48 @@ pub(super) fn decode(key: &Key, bytes: &[u8]) -> Option<(Record, usize)> {
     Some((Record { number: record, changes }, padded(end)))
 }
 
-/// Every record in these bytes. What is no record is passed over, block by block.
-pub(super) fn scan(key: &Key, bytes: &[u8]) -> Vec<Record> {
-    let (mut found, mut at) = (Vec::new(), 0);
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        at += match decode(key, rest) {
-            Some((record, length)) => {
+/// The length of the record that seems to begin with this block, with padding.
+fn length(block: &[u8]) -> Option<usize> {
+    let length = u64::from_le_bytes(block.get(16..24)?.try_into().ok()?);
+    let whole = HEADER.checked_add(usize::try_from(length).ok()?)?;
+    (block.get(..8)? == MAGIC && length <= PAYLOAD).then(|| padded(whole))
+}
+
+/// Every record in so many bytes, which are whole blocks; `read` fills a slice from a place on. What is no record is passed
+/// over, block by block.
+pub(super) fn scan(
+    key: &Key,
+    bytes: u64,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> io::Result<Vec<Record>> {
+    let (mut found, mut at, mut block) = (Vec::new(), 0, vec![0; BLOCK]);
+    while at < bytes {
+        read(&mut block, at)?;
+        let mut passed = BLOCK as u64;
+        if let Some(length) = length(&block).filter(|length| *length as u64 <= bytes - at) {
+            let mut whole = vec![0; length];
+            read(&mut whole, at)?;
+            if let Some((record, length)) = decode(key, &whole) {
                 found.push(record);
-                length
+                passed = length as u64;
             }
-            None => BLOCK,
-        };
+        }
+        at += passed;
     }
-    found
+    Ok(found)
+}
+
+/// The same of bytes in memory.
+#[cfg(test)]
+pub(super) fn scan_bytes(key: &Key, bytes: &[u8]) -> Vec<Record> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(padded(bytes.len()), 0);
+    let read = |into: &mut [u8], at: u64| {
+        let at = usize::try_from(at).unwrap();
+        into.copy_from_slice(&bytes[at..at + into.len()]);
+        Ok(())
+    };
+    scan(key, bytes.len() as u64, read).unwrap()
 }
 
 /// Of all records found, in any order, those after `applied`, in order.
@@ -163,9 +194,9 @@ mod tests {
         let outer = encode(&A_KEY, 1, &[change("w", "y")]).unwrap();
         let mut bytes = outer.clone();
         bytes.extend(&inner);
-        assert_eq!(scan(&A_KEY, &bytes).len(), 1);
+        assert_eq!(scan_bytes(&A_KEY, &bytes).len(), 1);
         bytes[60] ^= 1;
-        assert_eq!(scan(&A_KEY, &bytes), Vec::new());
+        assert_eq!(scan_bytes(&A_KEY, &bytes), Vec::new());
     }
 
     proptest! {
@@ -190,10 +221,10 @@ mod tests {
 
         #[test]
         fn noise_is_no_record(bytes: Vec<u8>) {
-            prop_assert!(scan(&A_KEY, &bytes).is_empty());
+            prop_assert!(scan_bytes(&A_KEY, &bytes).is_empty());
             let mut begun = MAGIC.to_vec();
             begun.extend(bytes);
-            prop_assert!(scan(&A_KEY, &begun).is_empty());
+            prop_assert!(scan_bytes(&A_KEY, &begun).is_empty());
         }
 
         /// However far the tables are and whatever old records lie about, what is pending is all that follows, in order;
