@@ -180,8 +180,9 @@ impl Shared {
     }
 
     /// The tables cannot be brought up to date just now; whoever waits for that is told why when it takes too long.
-    pub(super) fn in_trouble(&self, error: StoreError) {
-        self.state().trouble = Some(error);
+    /// Whether that is new, and so worth a line in the log.
+    pub(super) fn in_trouble(&self, error: StoreError) -> bool {
+        self.state().trouble.replace(error).is_none()
     }
 
     /// Lets no more come.

@@ -193,7 +193,6 @@ pub(super) fn follow(tables: &Mutex<Tables>, shared: &Shared) {
 /// only when the store is being closed; the next start finds the batch in the journal.
 fn brought_in(tables: &Mutex<Tables>, shared: &Shared, batch: &[Durable]) -> bool {
     let since = Instant::now();
-    let mut said = false;
     loop {
         let mut held = tables.lock().unwrap_or_else(PoisonError::into_inner);
         // A panic would be a defect; what it left begun is left behind with the connection.
@@ -203,11 +202,9 @@ fn brought_in(tables: &Mutex<Tables>, shared: &Shared, batch: &[Durable]) -> boo
         });
         drop(held);
         let Err(error) = applied else { return true };
-        if !said {
+        if shared.in_trouble(error.clone()) {
             tracing::error!(%error, "what is in the journal cannot be brought into the tables yet");
-            said = true;
         }
-        shared.in_trouble(error);
         if shared.is_closing() && since.elapsed() > limits::CHAP_SETTLE_WITHIN {
             return false;
         }
@@ -224,9 +221,9 @@ fn secure(tables: &mut Tables, shared: &Shared) -> bool {
         }
         Ok(false) => false,
         Err(error) => {
-            tracing::warn!(%error, "SQLite's log was not moved into the tables; it stays as it is until later");
-            if shared.should_secure() {
-                shared.in_trouble(error);
+            // Where it is wanted it is tried again and again; one line is enough.
+            if !shared.should_secure() || shared.in_trouble(error.clone()) {
+                tracing::warn!(%error, "SQLite's log was not moved into the tables; it stays as it is until later");
             }
             false
         }
