@@ -104,6 +104,38 @@ impl TaskHandle {
     }
 }
 
+/// Where an actor waits for one answer, without waiting: see [`Context::reply_to_self`]. Dropping it unanswered tells the
+/// actor so at once.
+pub struct ReplyToSelf<T>(Option<Box<dyn FnOnce(Option<T>) + Send>>);
+
+impl<T> ReplyToSelf<T> {
+    /// Answers.
+    pub fn send(mut self, answer: T) {
+        if let Some(deliver) = self.0.take() {
+            deliver(Some(answer));
+        }
+    }
+
+    /// Gives the port back: the actor hears nothing.
+    pub fn withdraw(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<T> Drop for ReplyToSelf<T> {
+    fn drop(&mut self) {
+        if let Some(deliver) = self.0.take() {
+            deliver(None);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for ReplyToSelf<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReplyToSelf(..)")
+    }
+}
+
 /// A running timer. Dropping it changes nothing.
 #[derive(Debug, Clone)]
 pub struct TimerHandle(AbortHandle);
@@ -173,6 +205,26 @@ impl<M: Mail> Context<M> {
             slot.push_own(mail, incarnation.generation);
         };
         self.spawn(work).map(TaskHandle)
+    }
+
+    /// Runs a future beside the actor, which hears nothing of it. In all else it is as with
+    /// [`Context::pipe_to_self`].
+    ///
+    /// # Errors
+    /// [`TooManyTasks`]; the future is dropped.
+    pub fn run_beside(
+        &mut self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<TaskHandle, TooManyTasks> {
+        self.spawn(future).map(TaskHandle)
+    }
+
+    /// A reply port whose answer comes to the actor as a message, even if the mailbox is full: `map` is given the answer,
+    /// or nothing if the port was dropped without one. The message is for this incarnation; a replacement never gets it.
+    /// Whoever makes ports bounds their number.
+    pub fn reply_to_self<T>(&self, map: impl FnOnce(Option<T>) -> M + Send + 'static) -> ReplyToSelf<T> {
+        let (generation, slot) = (self.incarnation.generation, Arc::clone(&self.slot));
+        ReplyToSelf(Some(Box::new(move |answer| slot.push_own(map(answer), generation))))
     }
 
     /// Sends a message to the actor itself after this time, even if the mailbox is full, unless the incarnation has

@@ -31,7 +31,7 @@ mod spec;
 mod supervisor;
 mod tree;
 
-pub use actor::{Actor, Context, StartContext, TaskHandle, TimerHandle, TooManyTasks};
+pub use actor::{Actor, Context, ReplyToSelf, StartContext, TaskHandle, TimerHandle, TooManyTasks};
 pub use choir_messages::mail::Mail;
 pub use choir_messages::reply::{Answer, ReplyTo, reply_port};
 pub use dynamic::{ChildRef, DynamicError, DynamicHandle};

@@ -13,6 +13,7 @@ use choir_messages::mail::{CallAnswer, CoordinatorMsg, NoticePage};
 use choir_supervisors::Address;
 use serde_json::Value;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use crate::accounts::{Accounts, Budget, Sockets, Streams};
 use crate::auth::{Auth, Identity};
@@ -20,7 +21,7 @@ use crate::limits::Limits;
 use crate::mcp::{McpServer, ToolSpec};
 use crate::names;
 use crate::refusal::{Failed, Refusal};
-use crate::trace::{self, RemoteParent};
+use crate::trace::{RemoteParent, Traced};
 use crate::{about, call, events, inbox, mcp_http, socket, workspaces};
 
 /// How the routes behave.
@@ -204,28 +205,42 @@ impl From<NoNotices> for Refusal {
     }
 }
 
-/// All routes. Host names and origins are checked on every one of them, tokens on all that lead to the Coordinator.
+/// Paths that need no token: they tell nothing of any workspace.
+const OPEN: [&str; 2] = ["/healthz", "/.well-known/chap"];
+
+/// All routes. Host names and origins are checked on every one of them, tokens on all that are not [`OPEN`].
 ///
 /// Connections, their number, their deadlines and TLS are the business of whoever serves it: [`crate::serve`].
 pub fn router(front: Front) -> Router {
-    let open =
-        Router::new().route("/healthz", get(about::health)).route("/.well-known/chap", get(about::describe));
-    let guarded = Router::new()
+    Router::new()
+        .route("/healthz", get(about::health))
+        .route("/.well-known/chap", get(about::describe))
         .route("/chap", post(call::call).get(socket::open))
         .route("/chap/ws", get(socket::open))
         .route("/chap/inbox", get(inbox::read))
         .route("/chap/workspaces", get(workspaces::list))
         .route("/chap/events", get(events::chap))
         .route("/mcp", post(mcp_http::call).get(mcp_http::listen))
-        .layer(middleware::from_fn_with_state(front.clone(), who_calls));
-    open.merge(guarded)
-        .layer(middleware::from_fn_with_state(front.clone(), from_where))
-        .layer(middleware::from_fn_with_state(front.clone(), trace::request))
+        // One layer for all that comes before a route: each costs every request several allocations.
+        .layer(middleware::from_fn_with_state(front.clone(), enter))
         .with_state(front)
 }
 
+/// The way in.
+async fn enter(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let Some(traced) = Traced::begin(&front, &request) else {
+        return from_where(&front, request, next).await;
+    };
+    let response = from_where(&front, request, next).instrument(traced.span()).await;
+    traced.end(&response);
+    response
+}
+
 /// Tells who calls, or refuses.
-async fn who_calls(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+async fn who_calls(front: &Front, mut request: Request, next: Next) -> Response {
+    if OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
     match front.config().auth.identify(request.headers()) {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
@@ -236,28 +251,25 @@ async fn who_calls(State(front): State<Front>, mut request: Request, next: Next)
 }
 
 /// Refuses requests under a foreign name or from a foreign page, and answers the browser's question beforehand.
-async fn from_where(State(front): State<Front>, request: Request, next: Next) -> Response {
+async fn from_where(front: &Front, request: Request, next: Next) -> Response {
     let config = front.config();
-    let Some(host) = host_of(request.uri(), request.headers()).map(str::to_owned) else {
+    let Some(host) = host_of(request.uri(), request.headers()) else {
         let message = "The request has no single Host; send the name or address you connect to.";
         return Refusal::new(StatusCode::BAD_REQUEST, message).into_response();
     };
-    if !names::host_allowed(&host, &config.hosts) {
+    if !names::host_allowed(host, &config.hosts) {
         let message =
             "This server is not known under that Host. Use its address, or add the name to its hosts.";
         return Refusal::new(StatusCode::MISDIRECTED_REQUEST, message).into_response();
     }
-    let origin = match only(request.headers(), &header::ORIGIN) {
-        Ok(origin) => origin.cloned(),
-        Err(Several) => return foreign_page(),
-    };
-    let Some(origin) = origin else { return next.run(request).await };
-    let known = origin.to_str().is_ok_and(|origin| names::origin_allowed(origin, &host, &config.origins));
+    let Ok(origin) = only(request.headers(), &header::ORIGIN) else { return foreign_page() };
+    let Some(origin) = origin.cloned() else { return who_calls(front, request, next).await };
+    let known = origin.to_str().is_ok_and(|origin| names::origin_allowed(origin, host, &config.origins));
     if !known {
         return foreign_page();
     }
     let mut response =
-        if request.method() == Method::OPTIONS { preflight() } else { next.run(request).await };
+        if request.method() == Method::OPTIONS { preflight() } else { who_calls(front, request, next).await };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("Origin"));

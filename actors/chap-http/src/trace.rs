@@ -2,12 +2,11 @@
 //! so; what the Coordinator and the store do for it lies below it, since mailboxes carry spans. Nothing that a caller says
 //! becomes a name, an attribute or a series.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::HeaderName;
-use axum::middleware::Next;
 use axum::response::Response;
 use tracing::field::Empty;
-use tracing::{Instrument as _, Level, Span};
+use tracing::{Level, Span};
 
 use crate::front::{Front, only};
 
@@ -22,32 +21,47 @@ fn route(path: &str) -> &'static str {
 }
 
 /// One request: its span ends when its answer is ready, a stream's own goes on.
-pub(crate) async fn request(State(front): State<Front>, request: Request, next: Next) -> Response {
-    // Asked every second by whatever watches the process.
-    if request.uri().path() == "/healthz" {
-        return next.run(request).await;
-    }
-    let route = route(request.uri().path());
-    let span = tracing::info_span!(
-        target: "choir::chap_http", parent: None, "chap.request", otel.kind = "server", http.route = route,
-        http.request.method = known_method(request.method()), http.response.status_code = Empty,
-    );
-    if let Some(remote_parent) = front.config().remote_parent
-        && let Ok(Some(parent)) = only(request.headers(), &HeaderName::from_static("traceparent"))
-        && let Ok(parent) = parent.to_str()
-    {
-        remote_parent(&span, parent);
-    }
-    let response = next.run(request).instrument(span.clone()).await;
-    let status = response.status();
-    span.record("http.response.status_code", status.as_u16());
-    if status.is_client_error() || status.is_server_error() {
-        let status = u64::from(status.as_u16());
-        tracing::event!(
-            target: "choir::metric", Level::INFO, monotonic_counter.choir.chap.refused = 1_u64, route, status
+pub(crate) struct Traced {
+    span: Span,
+    route: &'static str,
+}
+
+impl Traced {
+    /// None for what whoever watches the process asks every second.
+    pub(crate) fn begin(front: &Front, request: &Request) -> Option<Self> {
+        if request.uri().path() == "/healthz" {
+            return None;
+        }
+        let route = route(request.uri().path());
+        let span = tracing::info_span!(
+            target: "choir::chap_http", parent: None, "chap.request", otel.kind = "server", http.route = route,
+            http.request.method = known_method(request.method()), http.response.status_code = Empty,
         );
+        if let Some(remote_parent) = front.config().remote_parent
+            && let Ok(Some(parent)) = only(request.headers(), &HeaderName::from_static("traceparent"))
+            && let Ok(parent) = parent.to_str()
+        {
+            remote_parent(&span, parent);
+        }
+        Some(Self { span, route })
     }
-    response
+
+    /// What is done for the request is done in it.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Its answer is ready.
+    pub(crate) fn end(self, response: &Response) {
+        let status = response.status();
+        self.span.record("http.response.status_code", status.as_u16());
+        if status.is_client_error() || status.is_server_error() {
+            let (route, status) = (self.route, u64::from(status.as_u16()));
+            tracing::event!(
+                target: "choir::metric", Level::INFO, monotonic_counter.choir.chap.refused = 1_u64, route, status
+            );
+        }
+    }
 }
 
 /// Methods are any word a caller likes.

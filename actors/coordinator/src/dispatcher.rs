@@ -1,8 +1,6 @@
 //! The dispatcher: gives each call its workspace's actor, starts one where there is none, and ends those that idle.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use choir_chap::{Answer, Attested, Body, Call, Context as StepContext, Outcome, Refusal, Workspace, codes};
 use choir_messages::chap::ObjectKey;
@@ -11,14 +9,14 @@ use choir_messages::mail::{Caller, Mail};
 use choir_supervisors::{
     Actor, Address, ChildSpec, Context, DynamicHandle, Failure, MailboxSpec, Slot, WhenFull, mailbox,
 };
-use tokio::time::Instant;
 
-use crate::fresh_bits;
+use crate::fresh;
 use crate::gauge::{Gauge, Held};
 use crate::inboxes::Ask;
 use crate::job::{Asker, Job};
 use crate::limits::{ATTEST_WITHIN, ATTESTING, READ_BESIDE, ROUTER_MAILBOX, SWEEP_EVERY};
-use crate::rates::Rates;
+use crate::rates::Quotas;
+use crate::seats::Seats;
 use crate::settings::{Hooks, Presentation, Settings};
 use crate::workspace::{self, Surroundings, WorkspaceMsg};
 
@@ -33,6 +31,8 @@ pub(crate) enum DispatchMsg {
         caller: Caller,
         /// Who waits.
         asker: Asker,
+        /// Counts it for the router until it has been passed on.
+        in_line: Option<Held>,
     },
     /// A long body, to be read beside.
     Read {
@@ -70,8 +70,6 @@ pub(crate) enum DispatchMsg {
         /// Whether it is up.
         up: bool,
     },
-    /// Something that was asked for is over.
-    Over,
     /// Time to look for idle actors.
     Sweep,
 }
@@ -86,7 +84,6 @@ impl Mail for DispatchMsg {
             Self::Lapse { .. } => "lapse",
             Self::Inbox { .. } => "inbox",
             Self::Started { .. } => "started",
-            Self::Over => "over",
             Self::Sweep => "sweep",
         }
     }
@@ -102,23 +99,12 @@ pub(crate) struct Deps {
     pub(crate) hooks: Hooks,
     pub(crate) around: Arc<Surroundings>,
     pub(crate) workspaces: DynamicHandle,
-}
-
-/// One live workspace actor.
-struct Seat {
-    number: u64,
-    child: String,
-    address: Address<WorkspaceMsg>,
-    /// What was sent to it and is not answered.
-    under_way: Gauge,
-    used: Instant,
+    pub(crate) seats: Seats,
+    pub(crate) quotas: Quotas,
 }
 
 pub(crate) struct Dispatcher {
     deps: Deps,
-    seats: HashMap<String, Seat>,
-    rates: Rates,
-    born: Instant,
     /// Actors ever started; with the incarnation it makes their names unique.
     numbers: u64,
     generation: u64,
@@ -130,11 +116,10 @@ pub(crate) fn child(slot: Slot<DispatchMsg>, deps: Deps) -> ChildSpec {
     ChildSpec::worker(slot, move |cx| {
         let deps = deps.clone();
         async move {
+            // The actors of the dispatcher before have ended with it.
+            deps.seats.clear();
             Ok(Dispatcher {
-                rates: Rates::new(deps.settings.quota),
                 deps,
-                seats: HashMap::new(),
-                born: Instant::now(),
                 numbers: 0,
                 generation: cx.generation(),
                 reading: 0,
@@ -158,12 +143,7 @@ fn child_name(workspace: &str, generation: u64, number: u64) -> String {
 
 impl Dispatcher {
     fn call(&mut self, mut call: Box<Call>, caller: Caller, mut asker: Asker, cx: &mut Context<DispatchMsg>) {
-        let participant = match &caller.participants {
-            // The word of the carrier, where there is one: `from` is only the sender's.
-            Some(known) => known.first().map(String::as_str),
-            None => call.from(),
-        };
-        match self.rates.admit(participant, self.born.elapsed()) {
+        match self.deps.quotas.admit(sender(&call, &caller)) {
             Some(held) => asker.hold(held),
             // Dropped, it says so.
             None => return,
@@ -209,7 +189,7 @@ impl Dispatcher {
             now: (self.deps.around.clock)(),
             caller,
             attested: Attested::default(),
-            fresh: &mut fresh_bits,
+            fresh: &mut fresh::bits,
         };
         let answer = match Workspace::absent("").step(call, context) {
             Outcome::Done { answer, change: None } => answer,
@@ -238,17 +218,12 @@ impl Dispatcher {
         workspace: &str,
         cx: &mut Context<DispatchMsg>,
     ) -> Option<(Address<WorkspaceMsg>, Held)> {
-        if let Some(seat) = self.seats.get_mut(workspace) {
-            if !seat.address.is_closed() {
-                seat.used = Instant::now();
-                return Some((seat.address.clone(), seat.under_way.hold()));
-            }
-            self.seats.remove(workspace);
+        if let Some(seat) = self.deps.seats.of(workspace) {
+            return Some(seat);
         }
-        if self.seats.len() >= self.deps.settings.live_workspaces.max(1) {
-            let idle = self.seats.iter().filter(|(_, seat)| seat.under_way.count() == 0);
-            let oldest = idle.min_by_key(|(_, seat)| seat.used).map(|(name, _)| name.clone())?;
-            self.end(&oldest, cx);
+        if self.deps.seats.len() >= self.deps.settings.live_workspaces.max(1) {
+            let child = self.deps.seats.free_one()?;
+            self.end(child, cx);
         }
         self.numbers += 1;
         let number = self.numbers;
@@ -266,36 +241,26 @@ impl Dispatcher {
         };
         cx.pipe_to_self(starting, move |(workspace, up)| DispatchMsg::Started { workspace, number, up })
             .ok()?;
-        let under_way = Gauge::new();
-        let held = under_way.hold();
-        let seat = Seat { number, child, address: address.clone(), under_way, used: Instant::now() };
-        self.seats.insert(workspace.to_owned(), seat);
+        let held = self.deps.seats.take(workspace.to_owned(), number, child, address.clone());
         Some((address, held))
     }
 
-    /// Ends an idle actor. Nothing is sent to it any more, and a new one may start before it is gone.
-    fn end(&mut self, workspace: &str, cx: &mut Context<DispatchMsg>) {
-        let Some(seat) = self.seats.remove(workspace) else { return };
+    /// Ends an actor that has lost its seat. Nothing is sent to it any more, and a new one may start before it is gone.
+    fn end(&self, child: String, cx: &mut Context<DispatchMsg>) {
         let workspaces = self.deps.workspaces.clone();
         let ending = async move {
             // Gone already is as good.
-            let _ = workspaces.terminate_child(&seat.child).await;
+            let _ = workspaces.terminate_child(&child).await;
         };
-        let _ = cx.pipe_to_self(ending, |()| DispatchMsg::Over);
+        let _ = cx.run_beside(ending);
     }
 
-    fn sweep(&mut self, cx: &mut Context<DispatchMsg>) {
-        let idle_after: Duration = self.deps.settings.idle_after;
-        let idle: Vec<String> = self
-            .seats
-            .iter()
-            .filter(|(_, seat)| seat.under_way.count() == 0 && seat.used.elapsed() >= idle_after)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for workspace in idle {
-            self.end(&workspace, cx);
+    fn sweep(&self, cx: &mut Context<DispatchMsg>) {
+        for child in self.deps.seats.free_idle(self.deps.settings.idle_after) {
+            self.end(child, cx);
         }
-        tracing::event!(target: "choir::metric", tracing::Level::INFO, gauge.choir.chap.live = self.seats.len() as u64);
+        let live = self.deps.seats.len() as u64;
+        tracing::event!(target: "choir::metric", tracing::Level::INFO, gauge.choir.chap.live = live);
     }
 
     fn read(&mut self, bytes: Arc<[u8]>, caller: Caller, asker: Asker, cx: &mut Context<DispatchMsg>) {
@@ -309,7 +274,8 @@ impl Dispatcher {
             match read {
                 Ok((Ok(call), asker)) => {
                     // Back into the line like any other; dropped if that is full.
-                    let _ = address.try_send(DispatchMsg::Call { call: Box::new(call), caller, asker });
+                    let call = Box::new(call);
+                    let _ = address.try_send(DispatchMsg::Call { call, caller, asker, in_line: None });
                 }
                 Ok((Err(answer), asker)) => asker.answer("none", answer),
                 // The reader panicked: a defect that cost this one call.
@@ -319,6 +285,15 @@ impl Dispatcher {
         if cx.pipe_to_self(work, |()| DispatchMsg::WasRead).is_ok() {
             self.reading += 1;
         }
+    }
+}
+
+/// Whose account a call counts in.
+pub(crate) fn sender<'a>(call: &'a Call, caller: &'a Caller) -> Option<&'a str> {
+    match &caller.participants {
+        // The word of the carrier, where there is one: `from` is only the sender's.
+        Some(known) => known.first().map(String::as_str),
+        None => call.from(),
     }
 }
 
@@ -336,7 +311,10 @@ impl Actor for Dispatcher {
 
     async fn handle(&mut self, msg: DispatchMsg, cx: &mut Context<DispatchMsg>) -> Result<(), Failure> {
         match msg {
-            DispatchMsg::Call { call, caller, asker } => self.call(call, caller, asker, cx),
+            DispatchMsg::Call { call, caller, asker, in_line } => {
+                self.call(call, caller, asker, cx);
+                drop(in_line);
+            }
             DispatchMsg::Read { bytes, caller, asker } => self.read(bytes, caller, asker, cx),
             DispatchMsg::WasRead => self.reading = self.reading.saturating_sub(1),
             DispatchMsg::Attested(job) => self.seat(job, cx),
@@ -348,7 +326,7 @@ impl Actor for Dispatcher {
             DispatchMsg::Inbox { mut ask, caller } => {
                 let participant = caller.participants.as_ref().and_then(|p| p.first().map(String::as_str));
                 let participant = participant.unwrap_or(&ask.participant);
-                if let Some(admitted) = self.rates.admit(Some(participant), self.born.elapsed())
+                if let Some(admitted) = self.deps.quotas.admit(Some(participant))
                     && let Some((address, held)) = self.place(&ask.workspace, cx)
                 {
                     ask.hold(admitted);
@@ -357,11 +335,10 @@ impl Actor for Dispatcher {
                 }
             }
             DispatchMsg::Started { workspace, number, up } => {
-                if !up && self.seats.get(&workspace).is_some_and(|seat| seat.number == number) {
-                    self.seats.remove(&workspace);
+                if !up {
+                    self.deps.seats.vacate(&workspace, number);
                 }
             }
-            DispatchMsg::Over => {}
             DispatchMsg::Sweep => self.sweep(cx),
         }
         Ok(())

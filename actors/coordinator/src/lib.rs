@@ -20,14 +20,15 @@
 //! ├─ timers                   the earliest deadline
 //! ├─ catalogue                which workspaces there are
 //! ├─ floor                    rest_for_one
-//! │   ├─ dispatcher           which workspace has which actor; quotas; verifying what is presented
+//! │   ├─ dispatcher           starts and ends workspaces' actors; has verified what is presented
 //! │   └─ workspaces           dynamic: one actor a live workspace
-//! └─ router                   reads calls
+//! └─ router                   reads calls, and sends each to its workspace's actor
 //! ```
 
 mod alarm;
 mod catalogue;
 mod dispatcher;
+mod fresh;
 mod gauge;
 mod inboxes;
 mod job;
@@ -35,6 +36,7 @@ pub mod limits;
 mod pen;
 mod rates;
 mod router;
+mod seats;
 mod settings;
 mod timers;
 mod workspace;
@@ -48,6 +50,8 @@ use choir_persistence::chap::ChapStore;
 use choir_supervisors::{Address, ChildSpec, DynamicSpec, Intensity, Strategy, SupervisorSpec, mailbox};
 
 use dispatcher::Deps;
+use rates::Quotas;
+use seats::Seats;
 use workspace::Surroundings;
 
 /// The Coordinator over a store: its tree, named `coordinator`, and the address of its mailbox. The address may be given
@@ -81,24 +85,25 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
         pen,
         inboxes: inboxes.clone(),
     });
-    let deps = Deps { settings: Arc::new(settings), hooks: hooks.clone(), around, workspaces };
+    let (seats, quotas) = (Seats::default(), Quotas::new(settings.quota));
+    let door = router::Deps {
+        rules,
+        attests: hooks.attest.is_some(),
+        dispatcher: dispatcher.clone(),
+        catalogue,
+        seats: seats.clone(),
+        quotas: quotas.clone(),
+    };
+    let deps = Deps { settings: Arc::new(settings), hooks: hooks.clone(), around, workspaces, seats, quotas };
     let floor = SupervisorSpec::new("floor", Strategy::RestForOne)
         .child(dispatcher::child(dispatcher_slot, deps))
         .child(workspaces_spec);
     let tree = SupervisorSpec::new("coordinator", Strategy::OneForOne)
         .child(inboxes::child(inboxes_slot, store.clone(), Arc::clone(&hooks.clock)))
         .child(pen::child(pen_slot, store.clone(), inboxes, timers))
-        .child(timers::child(timers_slot, store.clone(), hooks.clock, dispatcher.clone()))
+        .child(timers::child(timers_slot, store.clone(), hooks.clock, dispatcher))
         .child(catalogue::child(catalogue_slot, store))
         .child(ChildSpec::supervisor(floor))
-        .child(router::child(router_slot, rules, dispatcher, catalogue));
+        .child(router::child(router_slot, door));
     (tree, router)
-}
-
-/// Random bits for ids. The system's generator fails only before the kernel is seeded; ids are then still told apart by
-/// their time.
-fn fresh_bits() -> u128 {
-    let mut bytes = [0u8; 16];
-    let _ = getrandom::fill(&mut bytes);
-    u128::from_be_bytes(bytes)
 }

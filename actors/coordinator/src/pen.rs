@@ -4,7 +4,6 @@
 use choir_chap::Answer;
 use choir_messages::chap::Change;
 use choir_messages::mail::{Mail, Unanswered};
-use choir_messages::reply::ReplyTo;
 use choir_messages::time::Timestamp;
 use choir_persistence::chap::{ChapStore, CommitError};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Shutdown, Slot, WhenFull};
@@ -14,33 +13,22 @@ use crate::inboxes::InboxMsg;
 use crate::job::Job;
 use crate::limits::{WRITES_END_WITHIN, WRITES_MAILBOX};
 use crate::timers::TimersMsg;
+use crate::workspace::Verdict;
 
-/// What the pen is told.
-#[derive(Debug)]
-pub(crate) enum PenMsg {
-    /// Commit these, then answer.
-    Write(Write),
-    /// A commit is over.
-    Over,
-}
-
-/// One commit of one workspace.
+/// What the pen is told: one commit of one workspace.
 #[derive(Debug)]
 pub(crate) struct Write {
     /// What to store, in order.
     pub(crate) changes: Vec<Change>,
     /// The answers that wait for it.
     pub(crate) answers: Vec<(Job, Answer)>,
-    /// Told whether it was stored, after the answers.
-    pub(crate) stored: ReplyTo<bool>,
+    /// Told whether it was stored.
+    pub(crate) stored: Verdict,
 }
 
-impl Mail for PenMsg {
+impl Mail for Write {
     fn label(&self) -> &'static str {
-        match self {
-            Self::Write(_) => "write",
-            Self::Over => "over",
-        }
+        "write"
     }
 }
 
@@ -56,7 +44,7 @@ pub(crate) struct Pen {
 }
 
 pub(crate) fn child(
-    slot: Slot<PenMsg>,
+    slot: Slot<Write>,
     store: ChapStore,
     inboxes: Address<InboxMsg>,
     timers: Address<TimersMsg>,
@@ -69,10 +57,9 @@ pub(crate) fn child(
 }
 
 impl Actor for Pen {
-    type Msg = PenMsg;
+    type Msg = Write;
 
-    async fn handle(&mut self, msg: PenMsg, cx: &mut Context<PenMsg>) -> Result<(), Failure> {
-        let PenMsg::Write(write) = msg else { return Ok(()) };
+    async fn handle(&mut self, write: Write, cx: &mut Context<Write>) -> Result<(), Failure> {
         let held = self.under_way.hold();
         let (store, inboxes, timers) = (self.store.clone(), self.inboxes.clone(), self.timers.clone());
         let work = async move {
@@ -80,11 +67,11 @@ impl Actor for Pen {
             drop(held);
         };
         // The jobs of a write that finds no place go back to their workspace.
-        let _ = cx.pipe_to_self(work, |()| PenMsg::Over);
+        let _ = cx.run_beside(work);
         Ok(())
     }
 
-    async fn stopping(&mut self, _cx: &mut Context<PenMsg>) {
+    async fn stopping(&mut self, _cx: &mut Context<Write>) {
         // Each commit has the store's deadline; the child's own bounds the sum.
         self.under_way.empty().await;
     }
@@ -111,7 +98,8 @@ async fn carry_out(
     for (job, _) in &mut write.answers {
         job.committing(false);
     }
-    let stored = committed.is_ok();
+    // First, so that the next calls are stepped while these are answered.
+    write.stored.tell(committed.is_ok());
     match committed {
         Ok(()) => {
             for (job, answer) in write.answers {
@@ -138,7 +126,6 @@ async fn carry_out(
             }
         }
     }
-    write.stored.send(stored);
     if !told.is_empty() {
         // Sent after a failure too, for the notices may be there. One that is lost delays an inbox until the next.
         let _ = inboxes.send(InboxMsg::Told { workspace, participants: told }).await;

@@ -1,7 +1,11 @@
-//! What each participant may ask for: a token bucket and a count of calls under way. Plain rules; the clock is passed in.
+//! What each participant may ask for: a token bucket and a count of calls under way. Plain rules, to which the
+//! clock is passed in, and the one set of accounts that all who admit calls share.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::gauge::{Gauge, Held};
 use crate::limits::PARTICIPANTS;
@@ -10,9 +14,25 @@ use crate::settings::Quota;
 /// The account that calls share whose sender is not told, and newcomers when there are too many accounts.
 const SHARED: &str = "";
 
+/// The accounts, with a clock, for all who admit calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Quotas(Arc<Mutex<Rates>>, Instant);
+
+impl Quotas {
+    pub(crate) fn new(quota: Quota) -> Self {
+        Self(Arc::new(Mutex::new(Rates::new(quota))), Instant::now())
+    }
+
+    /// Admits one call, or not. What is returned must live until the call is answered.
+    pub(crate) fn admit(&self, participant: Option<&str>) -> Option<Held> {
+        // No critical section here calls out.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(participant, self.1.elapsed())
+    }
+}
+
 /// The accounts of all participants.
 #[derive(Debug)]
-pub(crate) struct Rates {
+struct Rates {
     quota: Quota,
     accounts: HashMap<Box<str>, Account>,
     most: usize,
@@ -35,20 +55,21 @@ impl Account {
 }
 
 impl Rates {
-    pub(crate) fn new(quota: Quota) -> Self {
+    fn new(quota: Quota) -> Self {
         Self { quota, accounts: HashMap::new(), most: PARTICIPANTS }
     }
 
-    /// Admits one call of a participant, or not. What is returned must live until the call is answered.
-    pub(crate) fn admit(&mut self, participant: Option<&str>, now: Duration) -> Option<Held> {
+    /// See [`Quotas::admit`].
+    fn admit(&mut self, participant: Option<&str>, now: Duration) -> Option<Held> {
         let quota = self.quota;
         let name = participant.unwrap_or(SHARED);
-        let name = if self.accounts.contains_key(name) || self.has_room(now) { name } else { SHARED };
-        let account = self.accounts.entry(name.into()).or_insert_with(|| Account {
-            tokens: quota.burst,
-            at: now,
-            under_way: Gauge::new(),
-        });
+        let known = self.accounts.contains_key(name);
+        let name = if known || self.has_room(now) { name } else { SHARED };
+        if !known {
+            let fresh = || Account { tokens: quota.burst, at: now, under_way: Gauge::new() };
+            self.accounts.entry(name.into()).or_insert_with(fresh);
+        }
+        let account = self.accounts.get_mut(name)?;
         account.refill(&quota, now);
         if account.tokens < 1.0 || account.under_way.count() >= quota.outstanding {
             return None;

@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{PoisonError, RwLock};
 
 use choir_messages::chap::Change;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
@@ -56,13 +57,18 @@ impl Queue {
         let (reply, answer) = oneshot::channel();
         let bytes = merge::weight(&change);
         let commit = Commit { change, bytes, reply, span: Span::current() };
-        match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.send(commit)).await {
-            Err(_) => {
-                let full = StoreError::Unavailable("too many commits wait".into());
-                return Err(CommitError::NotWritten(full));
+        let full = || Err(CommitError::NotWritten(StoreError::Unavailable("too many commits wait".into())));
+        let closed = || Err(CommitError::NotWritten(StoreError::Closed));
+        match commits.try_send(commit) {
+            Ok(()) => {}
+            Err(TrySendError::Full(commit)) => {
+                match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.send(commit)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return closed(),
+                    Err(_) => return full(),
+                }
             }
-            Ok(Err(_)) => return Err(CommitError::NotWritten(StoreError::Closed)),
-            Ok(Ok(())) => {}
+            Err(TrySendError::Closed(_)) => return closed(),
         }
         // Not held while waiting: whoever closes waits for the last sender.
         drop(commits);

@@ -351,6 +351,53 @@ async fn a_replacement_never_gets_what_a_dead_incarnation_left_running() {
     end(tree).await;
 }
 
+async fn port(address: &Address<Msg>) -> ReplyToSelf<u32> {
+    let (give, given) = oneshot::channel();
+    address.send(Msg::Port(give)).await.unwrap();
+    given.await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_brings_its_answer_or_the_word_that_there_is_none_beyond_a_full_mailbox() {
+    let kit = Kit::default();
+    let (address, worker) = kit.probe_with("worker", spec(1, WhenFull::Refuse), None);
+    let tree = tree_of(worker).await;
+    let (answered, dropped) = (port(&address).await, port(&address).await);
+    let open = closed_gate(&tree, &address).await;
+    address.send(Msg::Note(3)).await.unwrap();
+    answered.send(1);
+    drop(dropped);
+    assert_eq!(address.depth(), 3);
+    drop(open);
+    eventually_empty(&address).await;
+    ask(&address).await;
+    assert_eq!(kit.log.all(), ["worker+1", "worker:3", "worker:1", "worker:99"]);
+    end(tree).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_gets_neither_an_answer_nor_what_ran_beside_the_one_before() {
+    let kit = Kit::default();
+    let (address, worker) = kit.probe("worker");
+    let tree = tree_of(worker).await;
+    let (early, late) = (port(&address).await, port(&address).await);
+    let (go, gate) = oneshot::channel();
+    address.send(Msg::Beside(gate, 1)).await.unwrap();
+    let _open = closed_gate(&tree, &address).await;
+    early.send(1);
+    tree.handle().kill("top/worker");
+    assert_eq!(ask(&address).await, 2);
+    late.send(2);
+    assert!(go.send(()).is_err(), "it ended with its actor");
+    let (go, gate) = oneshot::channel();
+    address.send(Msg::Beside(gate, 3)).await.unwrap();
+    assert_eq!(ask(&address).await, 2);
+    go.send(()).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(kit.log.all(), ["worker+1", "worker-1", "worker+2", "worker beside:3"]);
+    end(tree).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pipe_that_panics_has_panicked_its_actor() {
     let kit = Kit::default();

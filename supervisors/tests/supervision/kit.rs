@@ -1,8 +1,8 @@
 //! A probe actor that does what it is told and writes down what happens to it.
 
 use choir_supervisors::{
-    Actor, Address, Backoff, ChildSpec, Context, Failure, Mail, MailboxSpec, ReplyTo, StartContext, Tree,
-    TreeHandle, TreeNode, WhenFull, mailbox,
+    Actor, Address, Backoff, ChildSpec, Context, Failure, Mail, MailboxSpec, ReplyTo, ReplyToSelf,
+    StartContext, Tree, TreeHandle, TreeNode, WhenFull, mailbox,
 };
 use std::collections::HashSet;
 use std::future::pending;
@@ -35,6 +35,10 @@ pub(crate) enum Msg {
     /// A pipe that never ends and holds this.
     PipeHolding(Box<dyn std::any::Any + Send>),
     PipePanic,
+    /// Runs beside the actor until the gate opens, then writes this note into the log.
+    Beside(oneshot::Receiver<()>, u32),
+    /// Gives away a port whose answer comes back as a note, 99 for none.
+    Port(oneshot::Sender<ReplyToSelf<u32>>),
     After(Duration, u32),
     Every(Duration, u32),
 }
@@ -53,6 +57,8 @@ impl Mail for Msg {
             Self::Work(_) => "work",
             Self::Spin(_) => "spin",
             Self::Pipe(_) | Self::PipeHolding(_) | Self::PipePanic => "pipe",
+            Self::Beside(..) => "beside",
+            Self::Port(_) => "port",
             Self::After(..) | Self::Every(..) => "timer",
         }
     }
@@ -118,6 +124,14 @@ impl Actor for Probe {
             Msg::PipePanic => {
                 cx.pipe_to_self(async { panic!("the pipe burst") }, |()| Msg::Note(0))?;
             }
+            Msg::Beside(gate, n) => {
+                let (log, name) = (self.log.clone(), self.name.clone());
+                cx.run_beside(async move {
+                    let _ = gate.await;
+                    log.add(format!("{name} beside:{n}"));
+                })?;
+            }
+            Msg::Port(to) => drop(to.send(cx.reply_to_self(|n: Option<u32>| Msg::Note(n.unwrap_or(99))))),
             Msg::After(delay, n) => drop(cx.send_after(delay, Msg::Note(n))?),
             Msg::Every(period, n) => drop(cx.send_interval(period, move || Msg::Note(n))?),
         }

@@ -10,7 +10,7 @@ use choir_persistence::chap::ChapStore;
 use choir_supervisors::{Context, Failure};
 
 use super::{WorkspaceActor, WorkspaceMsg};
-use crate::fresh_bits;
+use crate::fresh;
 use crate::gauge::Held;
 use crate::job::Job;
 use crate::limits::{BATCH_BYTES, BATCH_CALLS, ROUNDS};
@@ -179,7 +179,7 @@ impl WorkspaceActor {
                 now: (around.clock)(),
                 caller: caller.clone(),
                 attested: attested.clone(),
-                fresh: &mut fresh_bits,
+                fresh: &mut fresh::bits,
             };
             match step(memory, context) {
                 Outcome::Done { answer, change } => return Stepped::Done(answer, change.map(Box::new)),

@@ -4,6 +4,9 @@
 
 mod batch;
 mod reads;
+mod verdict;
+
+pub(crate) use verdict::Verdict;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +15,6 @@ use std::time::Instant;
 use choir_chap::{Refusal, Settings, Workspace};
 use choir_messages::chap::ObjectKey;
 use choir_messages::mail::{Caller, Mail, Unanswered};
-use choir_messages::reply::reply_port;
 use choir_persistence::chap::ChapStore;
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Restart, Slot, WhenFull};
 
@@ -20,9 +22,10 @@ use crate::gauge::Held;
 use crate::inboxes::{Ask, InboxMsg};
 use crate::job::Job;
 use crate::limits::{LINGER, READS, RESTART_BACKOFF, STUCK_AFTER, WORKSPACE_QUEUE};
-use crate::pen::{PenMsg, Write};
+use crate::pen::Write;
 use crate::settings::Clock;
 use batch::Waiting;
+use verdict::{Pending, verdict};
 
 /// What a workspace's actor is told.
 #[derive(Debug)]
@@ -43,8 +46,8 @@ pub(crate) enum WorkspaceMsg {
         /// Who carries it.
         caller: Caller,
     },
-    /// The pen is done; whether what it was given is stored.
-    Written(bool),
+    /// The pen is done with what it was given.
+    Written,
     /// A read of the log is over.
     WasRead,
     /// Those who were answered together have had a moment to call again.
@@ -57,7 +60,7 @@ impl Mail for WorkspaceMsg {
             Self::Call(_) => "call",
             Self::Lapse { .. } => "lapse",
             Self::Inbox { .. } => "inbox",
-            Self::Written(_) => "written",
+            Self::Written => "written",
             Self::WasRead => "was_read",
             Self::Linger => "linger",
         }
@@ -73,7 +76,7 @@ pub(crate) struct Surroundings {
     pub(crate) store: ChapStore,
     pub(crate) rules: Arc<Settings>,
     pub(crate) clock: Clock,
-    pub(crate) pen: Address<PenMsg>,
+    pub(crate) pen: Address<Write>,
     pub(crate) inboxes: Address<InboxMsg>,
 }
 
@@ -83,8 +86,8 @@ pub(crate) struct WorkspaceActor {
     /// The rules' view; none until it is needed, and after a commit that failed.
     memory: Option<Workspace>,
     waiting: VecDeque<Waiting>,
-    /// The pen has something of ours.
-    writing: bool,
+    /// What the pen has of ours.
+    writing: Option<Pending>,
     /// Reads of the log under way.
     reads: usize,
     /// Calls of the last batch.
@@ -103,7 +106,7 @@ pub(crate) fn child(slot: Slot<WorkspaceMsg>, id: String, around: Arc<Surroundin
                 around,
                 memory: None,
                 waiting: VecDeque::new(),
-                writing: false,
+                writing: None,
                 reads: 0,
                 last_batch: 0,
                 lingering: None,
@@ -118,7 +121,7 @@ pub(crate) fn child(slot: Slot<WorkspaceMsg>, id: String, around: Arc<Surroundin
 impl WorkspaceActor {
     /// Steps what waits, unless the pen is busy, and gives the pen what came of it.
     async fn work(&mut self, cx: &mut Context<WorkspaceMsg>) -> Result<(), Failure> {
-        while !self.writing && !self.waiting.is_empty() {
+        while !self.waiting.is_empty() && !self.is_writing() {
             if self.reads >= READS && matches!(self.waiting.front(), Some(Waiting::Read(..))) {
                 break;
             }
@@ -127,15 +130,36 @@ impl WorkspaceActor {
                 continue;
             }
             let batch_size = batch.answers.len();
-            let (stored, is_stored) = reply_port();
+            // Calls that came together are likely to come together again: the moment of the answer counts then.
+            let wake = cx.reply_to_self(|_: Option<()>| WorkspaceMsg::Written);
+            let (stored, pending) = verdict(wake, batch_size > 1);
             let write = Write { changes: batch.changes, answers: batch.answers, stored };
             self.last_batch = batch_size;
+            self.lingering = None;
             // Refused or dropped, its calls come back; the rules' view is thrown away then.
-            self.writing = true;
-            let _ = self.around.pen.send(PenMsg::Write(write)).await;
-            cx.pipe_to_self(is_stored, |stored| WorkspaceMsg::Written(stored.unwrap_or(false)))?;
+            self.writing = Some(pending);
+            let _ = self.around.pen.send(write).await;
         }
         Ok(())
+    }
+
+    /// Whether the pen still has something of ours; when it is done, a message says so.
+    fn is_writing(&mut self) -> bool {
+        let known = self.writing.as_ref().and_then(Pending::want);
+        self.written(known);
+        self.writing.is_some()
+    }
+
+    /// Goes on from a write of which it is known whether it was stored.
+    fn written(&mut self, known: Option<bool>) {
+        let Some(stored) = known else { return };
+        self.writing = None;
+        self.lingering = (self.last_batch > 1).then(Instant::now);
+        match &mut self.memory {
+            Some(memory) if stored => memory.committed(),
+            // What it had decided did not happen, or nobody knows: the store does.
+            _ => self.memory = None,
+        }
     }
 
     /// Whether the next batch is held back a moment: those who were answered together will call together again, and the
@@ -172,7 +196,8 @@ impl Actor for WorkspaceActor {
     type Msg = WorkspaceMsg;
 
     async fn handle(&mut self, msg: WorkspaceMsg, cx: &mut Context<WorkspaceMsg>) -> Result<(), Failure> {
-        let looks_again = matches!(msg, WorkspaceMsg::Written(_) | WorkspaceMsg::Linger);
+        let looks_again = matches!(msg, WorkspaceMsg::Written | WorkspaceMsg::Linger);
+        self.written(self.writing.as_ref().and_then(Pending::look));
         match msg {
             WorkspaceMsg::Call(mut job) => {
                 if self.waiting.len() >= WORKSPACE_QUEUE {
@@ -189,15 +214,7 @@ impl Actor for WorkspaceActor {
                 }
             }
             WorkspaceMsg::Inbox { ask, caller } => self.inbox(ask, &caller).await,
-            WorkspaceMsg::Written(stored) => {
-                self.writing = false;
-                self.lingering = (self.last_batch > 1).then(Instant::now);
-                match &mut self.memory {
-                    Some(memory) if stored => memory.committed(),
-                    // What it had decided did not happen, or nobody knows: the store does.
-                    _ => self.memory = None,
-                }
-            }
+            WorkspaceMsg::Written => {}
             WorkspaceMsg::WasRead => self.reads = self.reads.saturating_sub(1),
             WorkspaceMsg::Linger => tokio::task::yield_now().await,
         }

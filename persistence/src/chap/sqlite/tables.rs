@@ -2,7 +2,7 @@
 //! with the number of the newest record in the same transaction. A crash in between repeats nothing: a record that is in
 //! says so.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -71,16 +71,19 @@ impl Tables {
         Ok(())
     }
 
-    /// Brings in one record after the other, in one transaction; the whole batch or nothing.
+    /// Brings records in, in one transaction; the whole batch or nothing. Each workspace's changes keep their order.
     fn apply(&mut self, batch: &[Durable]) -> Result<(), StoreError> {
         let Some(newest) = batch.last() else { return Ok(()) };
-        let changes = || batch.iter().flat_map(|durable| &durable.changes);
-        let erases = changes().any(write::erases);
+        let mut workspaces: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
+        for change in batch.iter().flat_map(|durable| &durable.changes) {
+            workspaces.entry(&change.workspace).or_default().push(change);
+        }
+        let erases = workspaces.values().flatten().any(|change| write::erases(change));
         self.erasing(erases)?;
         let done = within(&self.connection, || {
-            for change in changes() {
-                if !write::change(&self.connection, change)? {
-                    let what = format!("workspace {} is not where the journal left it", change.workspace);
+            for (workspace, changes) in &workspaces {
+                if !write::changes(&self.connection, changes)? {
+                    let what = format!("workspace {workspace} is not where the journal left it");
                     return Err(StoreError::corrupt(what));
                 }
             }
@@ -90,8 +93,6 @@ impl Tables {
                 .execute((newest, erases))?;
             Ok(())
         });
-        // What one workspace changes again and again in a batch is written once.
-        let workspaces: HashSet<&str> = changes().map(|change| change.workspace.as_str()).collect();
         let texts: usize = batch.iter().map(|durable| durable.bytes).sum();
         self.log_pages += workspaces.len() * PAGES_EACH + texts / PAGE_BYTES;
         done
@@ -131,7 +132,7 @@ impl Tables {
         self.erasing(write::erases(change))?;
         self.connection.pragma_update(None, "synchronous", "full")?;
         let done = within(&self.connection, || {
-            if !write::change(&self.connection, change)? {
+            if !write::changes(&self.connection, &[change])? {
                 return Err(StoreError::corrupt("a workspace moved while it was looked at"));
             }
             if write::erases(change) {
