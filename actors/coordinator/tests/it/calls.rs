@@ -1,8 +1,9 @@
 //! Calls and their answers.
 
 use choir_messages::mail::CoordinatorMsg;
+use choir_messages::reply::reply_port;
 use choir_persistence::chap::ChapStore;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{SOON, Said, log, run_plain};
 
@@ -113,5 +114,44 @@ async fn a_log_of_many_pages_verifies_and_is_read_page_by_page() {
         pages += 1;
     }
     assert_eq!((pages, json!(found)), (4, verified["entries_total"].clone()));
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_sent_without_waiting_for_answers_are_taken_in_their_order() {
+    let store = ChapStore::memory();
+    let running = run_plain(&store).await;
+    // The first calls of each workspace find no actor, the last ones do; before, between and after is the question.
+    for round in 0..100 {
+        let name = format!("w{round}");
+        let mut calls = vec![
+            ("workspace.create", json!({"workspace": name, "profiles": ["core/1.0"]})),
+            ("participant.join", json!({"workspace": name, "from": "agent:a", "type": "agent"})),
+        ];
+        calls.extend((0..20).map(|n| {
+            let params = json!({"workspace": name, "from": "agent:a", "assignee": "agent:a", "kind": "draft", "input": n});
+            ("task.create", params)
+        }));
+        let mut answers = Vec::new();
+        for (method, params) in calls {
+            let (reply, answer) = reply_port();
+            let call = json!({"jsonrpc": "2.0", "id": "1", "method": method, "params": params}).to_string();
+            let caller = running.client.caller.clone();
+            let call = CoordinatorMsg::Call { bytes: call.into_bytes().into(), caller, reply };
+            running.client.address.try_send(call).unwrap();
+            answers.push(answer);
+            tokio::task::yield_now().await;
+        }
+        for answer in answers {
+            let answer = tokio::time::timeout(SOON, answer).await.unwrap().unwrap().unwrap();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert!(answer.get("error").is_none(), "{answer}");
+        }
+        let inputs = log(&store, &name).await.into_iter().skip(2).map(|entry| {
+            let record: Value = serde_json::from_str(&entry.record).unwrap();
+            record["params"]["input"].as_u64().unwrap()
+        });
+        assert!(inputs.eq(0..20), "the order in {name}");
+    }
     running.end().await;
 }
