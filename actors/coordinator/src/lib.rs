@@ -50,6 +50,7 @@ use choir_persistence::chap::ChapStore;
 use choir_supervisors::{Address, ChildSpec, DynamicSpec, Intensity, Strategy, SupervisorSpec, mailbox};
 
 use dispatcher::Deps;
+use pen::Pen;
 use rates::Quotas;
 use seats::Seats;
 use workspace::Surroundings;
@@ -66,7 +67,7 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
     let rules = Arc::new(settings.rules.clone());
 
     let (inboxes, inboxes_slot) = mailbox("inboxes", inboxes::MAILBOX);
-    let (pen, pen_slot) = mailbox("pen", pen::MAILBOX);
+    let (_, pen_slot) = mailbox("pen", pen::MAILBOX);
     let (timers, timers_slot) = mailbox("timers", timers::MAILBOX);
     let (dispatcher, dispatcher_slot) = mailbox("dispatcher", dispatcher::MAILBOX);
     let (catalogue, catalogue_slot) = mailbox("catalogue", catalogue::MAILBOX);
@@ -78,12 +79,14 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
         settings.live_workspaces.max(1).saturating_mul(2),
     );
 
+    let pen = Pen::new(store.clone(), inboxes.clone(), timers);
+    let pen_child = pen::child(pen_slot, &pen);
     let around = Arc::new(Surroundings {
         store: store.clone(),
         rules: Arc::clone(&rules),
         clock: Arc::clone(&hooks.clock),
         pen,
-        inboxes: inboxes.clone(),
+        inboxes,
     });
     let (seats, quotas) = (Seats::default(), Quotas::new(settings.quota));
     let door = router::Deps {
@@ -100,7 +103,7 @@ pub fn spec(store: ChapStore, settings: Settings, hooks: Hooks) -> (SupervisorSp
         .child(workspaces_spec);
     let tree = SupervisorSpec::new("coordinator", Strategy::OneForOne)
         .child(inboxes::child(inboxes_slot, store.clone(), Arc::clone(&hooks.clock)))
-        .child(pen::child(pen_slot, store.clone(), inboxes, timers))
+        .child(pen_child)
         .child(timers::child(timers_slot, store.clone(), hooks.clock, dispatcher))
         .child(catalogue::child(catalogue_slot, store))
         .child(ChildSpec::supervisor(floor))

@@ -71,7 +71,7 @@ pub const RESTART_BACKOFF: Backoff = Backoff {
 /// Longest time one message may keep a workspace actor busy: several reads of a slow store, each with its own deadline.
 pub const STUCK_AFTER: Duration = Duration::from_secs(120);
 
-/// Commits under way at once: one a live workspace.
+/// Words about notices waiting for the hub of inboxes: one a commit that has any.
 pub const WRITES_MAILBOX: usize = 1024;
 
 /// Longest wait for commits under way when the Coordinator ends: the store's own deadline for one.

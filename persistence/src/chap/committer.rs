@@ -159,14 +159,14 @@ impl Committer {
         };
         let Ok((connection, found)) = tokio::time::timeout(limits::CHAP_SETTLE_WITHIN, asked).await else {
             for commit in group {
-                let _ = commit.reply.send(Err(CommitError::Unknown(lost.clone())));
+                commit.reply.send(Err(CommitError::Unknown(lost.clone())));
             }
             return;
         };
         self.connection = Some(connection);
         self.used = Instant::now();
         for (commit, key) in group.into_iter().zip(keys) {
-            let _ = commit.reply.send(verdict(&commit.change, found.get(&key), &lost));
+            commit.reply.send(verdict(&commit.change, found.get(&key), &lost));
         }
     }
 }
@@ -183,7 +183,6 @@ fn is_verdict(error: &sqlx::Error) -> bool {
 fn answer(group: Vec<Commit>, taken: &HashSet<i64>) {
     for (commit, ord) in group.into_iter().zip(0i64..) {
         let verdict = if taken.contains(&ord) { Ok(()) } else { Err(CommitError::Conflict) };
-        // A caller that stopped waiting needs no answer.
-        let _ = commit.reply.send(verdict);
+        commit.reply.send(verdict);
     }
 }

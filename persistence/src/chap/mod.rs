@@ -47,6 +47,9 @@ pub enum CommitError {
     Unknown(StoreError),
 }
 
+/// What is to be done when it is known what became of a commit.
+pub type Done = Box<dyn FnOnce(Result<(), CommitError>) + Send>;
+
 /// One workspace in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceSummary {
@@ -165,6 +168,26 @@ impl ChapStore {
             Variant::Memory(memory) => memory.commit(change),
             Variant::Postgres(postgres) => postgres.commit(change).await,
             Variant::Sqlite(sqlite) => sqlite.commit(change).await,
+        }
+    }
+
+    /// The same for a caller that does not wait: `done` is told when the changes are durable, or why not. It is dropped
+    /// untold when nobody knows, because the writer was lost. It must not block, and it runs wherever the verdict comes
+    /// about. Must be called within a runtime.
+    pub fn submit(&self, changes: Vec<Change>, done: Done) {
+        let change = match merge::merge(changes) {
+            Ok(Some(change)) => change,
+            Ok(None) => return done(Ok(())),
+            Err(error) => return done(Err(CommitError::NotWritten(error))),
+        };
+        match &self.0 {
+            Variant::Memory(memory) => {
+                let memory = memory.clone();
+                // Not at once: what is submitted meanwhile may share the next commit, as it does elsewhere.
+                tokio::spawn(async move { done(memory.commit(change)) });
+            }
+            Variant::Postgres(postgres) => postgres.submit(change, done),
+            Variant::Sqlite(sqlite) => sqlite.submit(change, done),
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::committer::Committer;
 use super::convert::{self, DueRow, ObjectRow, SummaryRow};
 use super::queue::Queue;
-use super::{CommitError, Due, WorkspaceSummary, names};
+use super::{CommitError, Done, Due, WorkspaceSummary, names};
 use crate::Store;
 use crate::error::StoreError;
 use crate::limits::{self, CHAP_PAGE, CHAP_PAGE_BYTES};
@@ -96,6 +96,10 @@ impl Postgres {
 
     pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {
         self.inner.commits.commit(change).await
+    }
+
+    pub(crate) fn submit(&self, change: Change, done: Done) {
+        self.inner.commits.submit(change, done);
     }
 
     pub(crate) async fn open(&self, workspace: &str) -> Result<Option<Opened>, StoreError> {

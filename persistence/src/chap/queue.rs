@@ -2,14 +2,14 @@
 //! at the same moment share the disk's latency.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use choir_messages::chap::Change;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
-use super::{CommitError, merge};
+use super::{CommitError, Done, merge};
 use crate::error::StoreError;
 use crate::limits;
 use crate::store::ids;
@@ -20,9 +20,41 @@ pub(crate) struct Commit {
     pub(crate) change: Change,
     /// Bytes of its texts.
     pub(crate) bytes: usize,
-    pub(crate) reply: oneshot::Sender<Result<(), CommitError>>,
+    pub(crate) reply: Reply,
     /// Whose work it is, for the trace.
     pub(crate) span: Span,
+}
+
+/// Who is told what became of a commit.
+pub(crate) enum Reply {
+    /// Somebody who waits.
+    Waits(oneshot::Sender<Result<(), CommitError>>),
+    /// What is to be done then. Behind a lock, which nobody ever waits for, so that commits may be looked at by several.
+    Does(Mutex<Done>),
+}
+
+impl Reply {
+    /// Tells. Whoever stopped waiting needs no answer.
+    pub(crate) fn send(self, verdict: Result<(), CommitError>) {
+        match self {
+            Self::Waits(waits) => drop(waits.send(verdict)),
+            Self::Does(done) => done.into_inner().unwrap_or_else(PoisonError::into_inner)(verdict),
+        }
+    }
+
+    /// Whether nobody wants to know any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Waits(waits) => waits.is_closed(),
+            Self::Does(_) => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reply(..)")
+    }
 }
 
 /// Where commits are put.
@@ -52,32 +84,51 @@ impl Queue {
 
     /// Puts a change into the line and waits for the writer's verdict.
     pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {
-        let commits = self.commits.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(commits) = commits else { return Err(CommitError::NotWritten(StoreError::Closed)) };
         let (reply, answer) = oneshot::channel();
-        let bytes = merge::weight(&change);
-        let commit = Commit { change, bytes, reply, span: Span::current() };
-        let full = || Err(CommitError::NotWritten(StoreError::Unavailable("too many commits wait".into())));
-        let closed = || Err(CommitError::NotWritten(StoreError::Closed));
-        match commits.try_send(commit) {
-            Ok(()) => {}
-            Err(TrySendError::Full(commit)) => {
-                match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.send(commit)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return closed(),
-                    Err(_) => return full(),
-                }
-            }
-            Err(TrySendError::Closed(_)) => return closed(),
+        if let Some((commits, commit)) = self.offer(change, Reply::Waits(reply)) {
+            enqueue(commits, commit).await;
         }
-        // Not held while waiting: whoever closes waits for the last sender.
-        drop(commits);
         match tokio::time::timeout(limits::CHAP_COMMIT_WITHIN, answer).await {
             Ok(Ok(verdict)) => verdict,
             // The writer panicked or was aborted, or is late.
             Ok(Err(_)) | Err(_) => Err(CommitError::Unknown(StoreError::Unconfirmed)),
         }
     }
+
+    /// Puts a change into the line; the writer's verdict is told later.
+    pub(crate) fn submit(&self, change: Change, done: Done) {
+        if let Some((commits, commit)) = self.offer(change, Reply::Does(Mutex::new(done))) {
+            tokio::spawn(enqueue(commits, commit));
+        }
+    }
+
+    /// Puts a commit into the line if there is room. If not it comes back, with the line that it has to wait for.
+    fn offer(&self, change: Change, reply: Reply) -> Option<(mpsc::Sender<Commit>, Commit)> {
+        let bytes = merge::weight(&change);
+        let commit = Commit { change, bytes, reply, span: Span::current() };
+        let commits = self.commits.read().unwrap_or_else(PoisonError::into_inner);
+        let refused = match &*commits {
+            None => commit,
+            Some(commits) => match commits.try_send(commit) {
+                Ok(()) => return None,
+                Err(TrySendError::Full(commit)) => return Some((commits.clone(), commit)),
+                Err(TrySendError::Closed(commit)) => commit,
+            },
+        };
+        drop(commits);
+        refused.reply.send(Err(CommitError::NotWritten(StoreError::Closed)));
+        None
+    }
+}
+
+/// Waits for room in the line.
+async fn enqueue(commits: mpsc::Sender<Commit>, commit: Commit) {
+    let error = match tokio::time::timeout(limits::ENQUEUE_WITHIN, commits.reserve()).await {
+        Ok(Ok(room)) => return room.send(commit),
+        Ok(Err(_)) => StoreError::Closed,
+        Err(_) => StoreError::Unavailable("too many commits wait".into()),
+    };
+    commit.reply.send(Err(CommitError::NotWritten(error)));
 }
 
 /// Where a workspace stands, as the tables say.
@@ -120,7 +171,7 @@ pub(crate) fn take_waiting(waiting: &mut VecDeque<Commit>, queue: &mut mpsc::Rec
 pub(crate) fn refuse(group: Vec<Commit>, error: &StoreError) {
     tracing::warn!(%error, commits = group.len(), "a group of commits was not written");
     for commit in group {
-        let _ = commit.reply.send(Err(CommitError::NotWritten(error.clone())));
+        commit.reply.send(Err(CommitError::NotWritten(error.clone())));
     }
 }
 
@@ -172,7 +223,7 @@ mod tests {
             entries: Vec::new(),
             notices: Vec::new(),
         };
-        (Commit { change, bytes, reply, span: Span::none() }, answer)
+        (Commit { change, bytes, reply: Reply::Waits(reply), span: Span::none() }, answer)
     }
 
     proptest! {

@@ -22,7 +22,7 @@ use crate::gauge::Held;
 use crate::inboxes::{Ask, InboxMsg};
 use crate::job::Job;
 use crate::limits::{LINGER, READS, RESTART_BACKOFF, STUCK_AFTER, WORKSPACE_QUEUE};
-use crate::pen::Write;
+use crate::pen::{Pen, Write};
 use crate::settings::Clock;
 use batch::Waiting;
 use verdict::{Pending, verdict};
@@ -76,7 +76,7 @@ pub(crate) struct Surroundings {
     pub(crate) store: ChapStore,
     pub(crate) rules: Arc<Settings>,
     pub(crate) clock: Clock,
-    pub(crate) pen: Address<Write>,
+    pub(crate) pen: Pen,
     pub(crate) inboxes: Address<InboxMsg>,
 }
 
@@ -136,9 +136,8 @@ impl WorkspaceActor {
             let write = Write { changes: batch.changes, answers: batch.answers, stored };
             self.last_batch = batch_size;
             self.lingering = None;
-            // Refused or dropped, its calls come back; the rules' view is thrown away then.
             self.writing = Some(pending);
-            let _ = self.around.pen.send(write).await;
+            self.around.pen.write(write);
         }
         Ok(())
     }

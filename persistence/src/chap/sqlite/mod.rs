@@ -33,10 +33,11 @@ use std::thread::JoinHandle;
 use choir_messages::chap::{Change, EntryPage, EntryQuery, Notice, Object, ObjectKey, ObjectKind, Opened};
 use choir_messages::time::Timestamp;
 use rusqlite::Connection;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::queue::Queue;
-use super::{CommitError, Due, WorkspaceSummary};
+use super::{CommitError, Done, Due, WorkspaceSummary};
 use crate::error::StoreError;
 use crate::limits;
 use journal::Journal;
@@ -110,6 +111,7 @@ impl Sqlite {
             tables: Arc::clone(&tables),
             reader,
             heads: HashMap::new(),
+            runtime: Handle::try_current().ok(),
         };
         let (follow_shared, follow_tables) = (Arc::clone(&shared), Arc::clone(&tables));
         let threads = vec![
@@ -148,6 +150,10 @@ impl Sqlite {
 
     pub(crate) async fn commit(&self, change: Change) -> Result<(), CommitError> {
         self.inner.commits.commit(change).await
+    }
+
+    pub(crate) fn submit(&self, change: Change, done: Done) {
+        self.inner.commits.submit(change, done);
     }
 
     async fn loan(&self) -> Result<Loan, StoreError> {

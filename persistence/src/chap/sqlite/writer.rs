@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use choir_messages::chap::Change;
 use rusqlite::Connection;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::Span;
 
@@ -37,6 +38,8 @@ pub(super) struct Writer {
     pub(super) reader: Connection,
     /// Where those stand that were written to last, by key: nobody else writes to them.
     pub(super) heads: HashMap<String, Head>,
+    /// Where answers are given: each takes as long as a tenth of a sync, which the next group would wait for.
+    pub(super) runtime: Option<Handle>,
 }
 
 /// Why a group is not durable.
@@ -101,7 +104,7 @@ impl Writer {
                     heads.push((names::key(&commit.change.workspace).into_owned(), head));
                     fitting.push(commit);
                 }
-                Ok(None) => drop(commit.reply.send(Err(CommitError::Conflict))),
+                Ok(None) => commit.reply.send(Err(CommitError::Conflict)),
                 Err(error) => refuse(vec![commit], &error),
             }
         }
@@ -122,9 +125,10 @@ impl Writer {
             }
             Err(Failed::Perhaps(error)) => Err(CommitError::Unknown(error)),
         };
-        for reply in replies {
-            // A caller that stopped waiting needs no answer.
-            let _ = reply.send(verdict.clone());
+        let give = move || replies.into_iter().for_each(|reply| reply.send(verdict.clone()));
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn(async move { give() })),
+            None => give(),
         }
         self.shared.wake();
     }
@@ -219,7 +223,7 @@ impl Writer {
             self.forget();
         }
         for (reply, verdict) in answers {
-            let _ = reply.send(verdict);
+            reply.send(verdict);
         }
     }
 }
