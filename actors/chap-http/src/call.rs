@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use choir_messages::mail::CallAnswer;
@@ -18,10 +18,10 @@ use crate::refusal::{Refusal, id_of, json_response};
 pub(crate) async fn call(
     State(front): State<Front>,
     Extension(who): Extension<Identity>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Response {
-    match answer(&front, &who, &headers, body).await {
+    let (head, body) = request.into_parts();
+    match answer(&front, &who, &head.headers, body).await {
         Ok(answer) => json_response(StatusCode::OK, Bytes::from_owner(answer)),
         Err(response) => response,
     }

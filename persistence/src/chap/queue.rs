@@ -226,6 +226,33 @@ mod tests {
         (Commit { change, bytes, reply: Reply::Waits(reply), span: Span::none() }, answer)
     }
 
+    #[tokio::test]
+    async fn what_finds_no_room_in_time_was_not_written_and_what_the_writer_loses_is_told_nobody() {
+        let (queue, mut taken) = Queue::new();
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let submit = |number| {
+            let tell = tell.clone();
+            queue.submit(
+                commit(0, number, 0).0.change,
+                Box::new(move |verdict| drop(tell.send((number, verdict)))),
+            );
+        };
+        (0..limits::CHAP_QUEUE as u64).for_each(submit);
+        submit(9_001);
+        let (number, verdict) = told.recv().await.unwrap();
+        assert!(number == 9_001 && matches!(verdict, Err(CommitError::NotWritten(_))), "{verdict:?}");
+        // Room that comes in time is taken, behind all others.
+        submit(9_002);
+        tokio::task::yield_now().await;
+        let first = taken.recv().await.unwrap();
+        for number in (1..limits::CHAP_QUEUE as u64).chain([9_002]) {
+            assert_eq!(taken.recv().await.unwrap().change.version_before, number);
+        }
+        drop(first);
+        drop((queue, tell));
+        assert!(told.recv().await.is_none(), "nobody was told of what was dropped");
+    }
+
     proptest! {
         /// Every commit that is waited for is taken exactly once, each workspace's in order; no group has a workspace
         /// twice or too many bytes.

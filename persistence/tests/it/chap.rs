@@ -56,6 +56,7 @@ on_every_store! {
     read_notices_are_pruned_by_count_and_age_and_unread_ones_never
     a_redaction_overwrites_the_record_in_the_commit_that_stores_it
     ten_thousand_workspaces_are_listed_and_opened_one_by_one
+    what_is_submitted_is_stored_when_its_submitter_is_told_and_each_is_told_once
     a_closed_store_says_so
 }
 
@@ -468,6 +469,35 @@ async fn ten_thousand_workspaces_are_listed_and_opened_one_by_one(store: ChapSto
     for n in (0..WORKSPACES).step_by(97) {
         assert_eq!(store.open(&name(n)).await.unwrap().unwrap().version, 1);
     }
+}
+
+async fn what_is_submitted_is_stored_when_its_submitter_is_told_and_each_is_told_once(store: ChapStore) {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let submit = |name: String, changes: Vec<Change>| {
+        let tell = tell.clone();
+        store.submit(changes, Box::new(move |verdict| drop(tell.send((name, verdict)))));
+    };
+    for n in 0..200 {
+        let name = format!("w{n}");
+        submit(name.clone(), vec![change(&name, 0), change(&name, 1)]);
+    }
+    let mut names = BTreeSet::new();
+    for _ in 0..200 {
+        let (name, verdict) = told.recv().await.unwrap();
+        verdict.unwrap();
+        assert_eq!(store.open(&name).await.unwrap().unwrap().version, 2);
+        assert!(names.insert(name));
+    }
+    submit("behind".to_owned(), vec![change("w0", 1)]);
+    assert!(matches!(told.recv().await.unwrap().1, Err(CommitError::Conflict)));
+    submit("torn".to_owned(), vec![change("w0", 2), change("w0", 5)]);
+    assert!(matches!(told.recv().await.unwrap().1, Err(CommitError::NotWritten(StoreError::Invalid(_)))));
+    submit("nothing".to_owned(), Vec::new());
+    told.recv().await.unwrap().1.unwrap();
+    store.close().await;
+    submit("late".to_owned(), vec![change("w0", 2)]);
+    assert!(matches!(told.recv().await.unwrap().1, Err(CommitError::NotWritten(StoreError::Closed))));
+    assert!(told.try_recv().is_err(), "one word each");
 }
 
 async fn a_closed_store_says_so(store: ChapStore) {
