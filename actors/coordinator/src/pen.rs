@@ -8,6 +8,7 @@ use choir_messages::mail::{Mail, Unanswered};
 use choir_messages::time::Timestamp;
 use choir_persistence::chap::{ChapStore, CommitError};
 use choir_supervisors::{Actor, Address, ChildSpec, Context, Failure, MailboxSpec, Shutdown, Slot, WhenFull};
+use tokio::runtime::Handle;
 
 use crate::gauge::{Gauge, Held};
 use crate::inboxes::InboxMsg;
@@ -42,8 +43,8 @@ struct After {
     workspace: String,
     answers: Vec<(Job, Answer)>,
     stored: Verdict,
-    /// Participants that have notices.
-    told: Vec<String>,
+    /// Participants that have notices, and where they are told: not where the verdict comes about, which is anywhere.
+    told: Option<(Handle, Vec<String>)>,
     /// The earliest deadline in it.
     due: Option<Timestamp>,
     _under_way: Held,
@@ -59,7 +60,8 @@ impl Pen {
         let Write { changes, mut answers, stored } = write;
         let workspace = changes.first().map(|change| change.workspace.clone()).unwrap_or_default();
         let notices = changes.iter().flat_map(|change| &change.notices);
-        let told = notices.map(|notice| notice.to.clone()).collect();
+        let told: Vec<String> = notices.map(|notice| notice.to.clone()).collect();
+        let told = (!told.is_empty()).then(|| (Handle::current(), told));
         let due = changes.iter().flat_map(|change| &change.puts).filter_map(|object| object.due).min();
         for (job, _) in &mut answers {
             job.committing(true);
@@ -108,10 +110,10 @@ impl After {
             // One that is lost is found when the store is next asked.
             let _ = pen.timers.try_send(TimersMsg::Due(at));
         }
-        if !told.is_empty() {
+        if let Some((runtime, told)) = told {
             // Sent after a failure too, for the notices may be there. One that is lost delays an inbox until the next.
             let told = InboxMsg::Told { workspace, participants: told };
-            tokio::spawn(async move { pen.inboxes.send(told).await });
+            runtime.spawn(async move { pen.inboxes.send(told).await });
         }
     }
 }

@@ -173,7 +173,7 @@ impl ChapStore {
 
     /// The same for a caller that does not wait: `done` is told when the changes are durable, or why not. It is dropped
     /// untold when nobody knows, because the writer was lost. It must not block, and it runs wherever the verdict comes
-    /// about. Must be called within a runtime.
+    /// about, which may be outside of the runtime. Must be called within one.
     pub fn submit(&self, changes: Vec<Change>, done: Done) {
         let change = match merge::merge(changes) {
             Ok(Some(change)) => change,

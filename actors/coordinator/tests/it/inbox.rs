@@ -39,6 +39,27 @@ async fn a_waiting_participant_is_answered_by_the_notice_and_reads_on_from_its_n
     running.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_of_a_call_that_is_too_large_for_the_journal_is_told_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = ChapStore::sqlite(folder.path()).unwrap();
+    let running = run_plain(&store).await;
+    let client = &running.client;
+    client.workspace("w", &["core/1.0", "review/1.0"], &["human:a", "agent:b"]).await;
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.inbox("w", "human:a", 0, true).await })
+    };
+    let created = client.task("w", "agent:b", 1).await.ok();
+    let artefact = json!({"text": "x".repeat(900_000)});
+    let params = json!({"workspace": "w", "from": "agent:b", "task_id": created["task_id"], "artefact": artefact, "to": "human:a"});
+    client.call("review.request", params).await.ok();
+    let page = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap().unwrap();
+    assert_eq!(page.notices.len(), 1);
+    running.end().await;
+    store.close().await;
+}
+
 #[tokio::test]
 async fn an_inbox_is_its_owners() {
     let store = ChapStore::memory();
