@@ -11,12 +11,13 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use sqlx::{Connection, PgConnection};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{Instrument as _, Span};
 
 use super::CommitError;
 use super::names;
-use super::queue::{Commit, gather, refuse, take_waiting, verdict};
+use super::queue::{Commit, gather, refuse, take_waiting, tell, verdict};
 use super::rows::{Rows, standings};
 use crate::error::StoreError;
 use crate::limits;
@@ -181,8 +182,7 @@ fn is_verdict(error: &sqlx::Error) -> bool {
 }
 
 fn answer(group: Vec<Commit>, taken: &HashSet<i64>) {
-    for (commit, ord) in group.into_iter().zip(0i64..) {
-        let verdict = if taken.contains(&ord) { Ok(()) } else { Err(CommitError::Conflict) };
-        commit.reply.send(verdict);
-    }
+    let verdict = |ord| if taken.contains(&ord) { Ok(()) } else { Err(CommitError::Conflict) };
+    let told = group.into_iter().zip(0i64..).map(|(commit, ord)| (commit.reply, verdict(ord)));
+    tell(&Handle::current(), told.collect());
 }

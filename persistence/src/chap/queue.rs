@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use choir_messages::chap::Change;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
@@ -54,6 +55,18 @@ impl Reply {
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Reply(..)")
+    }
+}
+
+/// Answers that one task gives: few enough that those of a large group are given side by side.
+const TOLD_AT_ONCE: usize = 8;
+
+/// Tells many what became of their commits, beside whoever writes: each answer takes as long as a tenth of a sync, which
+/// the next group would wait for.
+pub(crate) fn tell(runtime: &Handle, mut told: Vec<(Reply, Result<(), CommitError>)>) {
+    while !told.is_empty() {
+        let few: Vec<_> = told.drain(..told.len().min(TOLD_AT_ONCE)).collect();
+        runtime.spawn(async move { few.into_iter().for_each(|(reply, verdict)| reply.send(verdict)) });
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::Span;
 
-use super::super::queue::{Commit, gather, refuse, take_waiting};
+use super::super::queue::{Commit, gather, refuse, take_waiting, tell};
 use super::super::{CommitError, names};
 use super::journal::{Journal, SEGMENT};
 use super::record::{self, Key};
@@ -38,7 +38,7 @@ pub(super) struct Writer {
     pub(super) reader: Connection,
     /// Where those stand that were written to last, by key: nobody else writes to them.
     pub(super) heads: HashMap<String, Head>,
-    /// Where answers are given: each takes as long as a tenth of a sync, which the next group would wait for.
+    /// Where answers are given.
     pub(super) runtime: Option<Handle>,
 }
 
@@ -125,10 +125,10 @@ impl Writer {
             }
             Err(Failed::Perhaps(error)) => Err(CommitError::Unknown(error)),
         };
-        let give = move || replies.into_iter().for_each(|reply| reply.send(verdict.clone()));
+        let told = replies.into_iter().map(|reply| (reply, verdict.clone()));
         match &self.runtime {
-            Some(runtime) => drop(runtime.spawn(async move { give() })),
-            None => give(),
+            Some(runtime) => tell(runtime, told.collect()),
+            None => told.for_each(|(reply, verdict)| reply.send(verdict)),
         }
         self.shared.wake();
     }
