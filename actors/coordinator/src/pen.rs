@@ -151,7 +151,7 @@ impl Actor for LastWrite {
     }
 
     async fn stopping(&mut self, _cx: &mut Context<Nothing>) {
-        // Each commit has the store's deadline; the child's own bounds the sum.
+        // However long the disk takes, the child's own deadline bounds it.
         self.0.empty().await;
     }
 }
